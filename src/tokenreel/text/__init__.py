@@ -1,0 +1,42 @@
+"""Tokenizers: declare, load, encode, decode, train; choose an engine that gives the reference's ids, and re-check it.
+
+``TokenizerSpec.parse`` reads what a recipe says, ``load_tokenizer`` gives the tokenizer with its reference encoder,
+``choose_engine`` and ``open_engine`` the fastest encoder that was seen to give the same ids.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenreel.text.spec import END_OF_TEXT, TokenizerSpec
+    from tokenreel.text.tokenizer import Tokenizer, decodes_back, load_tokenizer, tokenizer_from_bytes
+    from tokenreel.text.train import train_bpe
+
+_HOME = {
+    "END_OF_TEXT": "spec",
+    "Tokenizer": "tokenizer",
+    "TokenizerSpec": "spec",
+    "decodes_back": "tokenizer",
+    "load_tokenizer": "tokenizer",
+    "tokenizer_from_bytes": "tokenizer",
+    "train_bpe": "train",
+}
+
+__all__ = [
+    "END_OF_TEXT",
+    "Tokenizer",
+    "TokenizerSpec",
+    "decodes_back",
+    "load_tokenizer",
+    "tokenizer_from_bytes",
+    "train_bpe",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
