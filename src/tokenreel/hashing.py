@@ -234,7 +234,7 @@ def _flatten(*streams: tuple[bytes, ...]) -> Iterator[bytes]:
 
 
 def _check_range(ids: IntArray) -> None:
-    if ids.size == 0 or (ids.dtype.kind == "u" and ids.dtype.itemsize <= 4):  # noqa: PLR2004 (32 bits)
+    if ids.size == 0 or (ids.dtype.kind == "u" and ids.dtype.itemsize <= 4):
         return
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= 1 << 32:

@@ -1,0 +1,217 @@
+"""`open_corpus`: recognise what a path holds by its bytes and manifests, and return a `Corpus`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenreel.corpus.corpus import Corpus
+from tokenreel.corpus.layout import ShardEntry, splits_of
+from tokenreel.errors import DocumentError, FormatError, ManifestError, StorageError, TokenError, UsageError
+from tokenreel.formats import Boundary, Found, find_shards, open_shard
+from tokenreel.store import LocalStore, read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+
+    from tokenreel.store import Entry, Store
+
+MANIFEST = "tokenreel.json"
+RUN_CONFIG = "run_config.json"
+COMPLETE = "COMPLETE.json"
+
+
+def open_corpus(
+    path: str | os.PathLike[str],
+    *,
+    dtype: npt.DTypeLike | None = None,
+    boundary: Boundary | str | None = None,
+    vocab: int | None = None,
+    accept: Iterable[str] = (),
+) -> Corpus:
+    """Open a corpus: a folder, one shard (``NAME.bin``, ``NAME.idx`` or ``NAME``), or ``ROOT/SPLIT``.
+
+    `boundary` (``"suffix=2"``), `dtype` and `vocab` give what bytes cannot prove; each is checked against what is
+    stored. `accept` overrules refusals by code. Cost: O(shards) without a manifest; one read and a listing with one.
+    Raises `StorageError` (STO001) for a path that is not there, `FormatError` for shards that are not whole, and
+    `DocumentError` (DOC006) where a folder holds no shard.
+    """
+    text = os.fspath(path)
+    if "://" in text:
+        raise UsageError("USE004", path=text, expected="a local path", found=text)
+    root, only, split = _place(Path(text))
+    store = LocalStore(root)
+    listing = store.list() if only is None else [entry for entry in store.list(only) if _is_of(entry.path, only)]
+    corpus = _open(store, listing, text, only, tuple(accept))
+    if split is not None:
+        corpus = corpus.split(split)
+    return _declared(corpus, dtype, boundary, vocab)
+
+
+def _place(path: Path) -> tuple[Path, str | None, str | None]:
+    """Return (folder, shard name or None, split or None) for what was typed."""
+    if path.is_dir():
+        return path, None, None
+    name = path.name[:-4] if path.suffix in {".bin", ".idx"} else path.name
+    if path.is_file() or any(path.with_name(name + suffix).is_file() for suffix in (".bin", ".idx")):
+        return path.parent, name, None
+    if path.parent.is_dir() and name and (path.parent / "shards").is_dir():
+        return path.parent, None, name
+    raise StorageError("STO001", path=path, hint=f"ls -l {path.parent}")
+
+
+def _is_of(path: str, name: str) -> bool:
+    return path in {f"{name}.bin", f"{name}.idx"}
+
+
+def _open(store: Store, listing: list[Entry], path: str, only: str | None, accept: tuple[str, ...]) -> Corpus:
+    manifest = _optional_json(store, MANIFEST)
+    config = _optional_json(store, RUN_CONFIG)
+    boundary = _stored_boundary(manifest, config)
+    if manifest is not None and only is None:
+        return _from_manifest(store, listing, path, manifest, boundary, accept)
+    found = find_shards(listing)
+    if not found:
+        raise DocumentError("DOC006", path=path, found=f"{len(listing)} files", hint="tokenreel formats")
+    entries = {shard.name: _entry(store, shard, accept) for shard in found}
+    splits = splits_of(entries) if only is None else None
+    _one_dtype(entries.values())
+    recorded = {} if manifest is None else _identities(manifest)
+    return Corpus(
+        store,
+        path,
+        () if splits else tuple(entries.values()),
+        boundary or Boundary(table=True),
+        {name: tuple(entries[shard] for shard in names) for name, names in (splits or {}).items()},
+        manifest=manifest,
+        recorded_identity=recorded if only is None else {},
+        accept=accept,
+    )
+
+
+def _entry(store: Store, shard: Found, accept: tuple[str, ...]) -> ShardEntry:
+    opened = open_shard(store, shard, accept)
+    try:
+        return ShardEntry(
+            shard.format,
+            shard.name,
+            shard.files,
+            opened.documents,
+            opened.sequences,
+            opened.tokens,
+            opened.dtype.name,
+        )
+    finally:
+        opened.close()
+
+
+def _from_manifest(
+    store: Store,
+    listing: list[Entry],
+    path: str,
+    manifest: dict[str, Any],
+    boundary: Boundary | None,
+    accept: tuple[str, ...],
+) -> Corpus:
+    sizes = {entry.path: entry.size for entry in listing}
+    splits: dict[str, tuple[ShardEntry, ...]] = {}
+    try:
+        for name, split in manifest["splits"].items():
+            shards = []
+            for shard in split["shards"]:
+                files = tuple(str(file["path"]) for file in shard["files"])
+                for file in shard["files"]:
+                    _same_size(path, str(file["path"]), int(file["bytes"]), sizes)
+                counts = int(shard["documents"]), int(shard["sequences"]), int(shard["tokens"])
+                form, dtype = str(manifest["shard_format"]), str(manifest["dtype"])
+                shards.append(ShardEntry(form, str(shard["name"]), files, *counts, dtype))
+            splits[str(name)] = tuple(shards)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ManifestError(
+            "MAN003", f"{MANIFEST} lacks {error}", path=f"{path}/{MANIFEST}", hint=f"tokenreel verify {path}"
+        ) from error
+    single = splits.get("") if set(splits) == {""} else None
+    return Corpus(
+        store,
+        path,
+        single or (),
+        boundary or Boundary(table=True),
+        {} if single is not None else splits,
+        manifest=manifest,
+        recorded_identity=_identities(manifest),
+        accept=accept,
+    )
+
+
+def _same_size(root: str, path: str, said: int, sizes: dict[str, int]) -> None:
+    if sizes.get(path) != said:
+        found = f"{sizes[path]} bytes" if path in sizes else "no such file"
+        raise ManifestError(
+            "MAN004", path=f"{root}/{path}", expected=f"{said} bytes", found=found, hint=f"tokenreel verify {root}"
+        )
+
+
+def _identities(manifest: dict[str, Any]) -> dict[str, str]:
+    splits = manifest.get("splits")
+    if not isinstance(splits, dict):
+        return {}
+    return {
+        str(name): str(split["identity"])
+        for name, split in splits.items()
+        if isinstance(split, dict) and split.get("identity")
+    }
+
+
+def _stored_boundary(manifest: dict[str, Any] | None, config: dict[str, Any] | None) -> Boundary | None:
+    if manifest is not None and isinstance(manifest.get("boundary"), dict):
+        stored = manifest["boundary"]
+        return Boundary(tuple(stored.get("prefix", ())), tuple(stored.get("suffix", ())), bool(stored.get("table")))
+    if config is not None and isinstance(config.get("eod_id"), int):
+        return Boundary((), (int(config["eod_id"]),), table=True)
+    return None
+
+
+def _optional_json(store: Store, path: str) -> dict[str, Any] | None:
+    if not store.exists(path):
+        return None
+    value = read_json(store, path)
+    if not isinstance(value, dict):
+        raise ManifestError("MAN003", path=path, expected="an object", found=type(value).__name__)
+    return value
+
+
+def _one_dtype(entries: Iterable[ShardEntry]) -> None:
+    kinds: dict[str, str] = {}
+    for entry in entries:
+        kinds.setdefault(entry.dtype, entry.name)
+    if len(kinds) > 1:
+        found = ", ".join(f"{dtype} in {name}" for dtype, name in kinds.items())
+        raise FormatError("TOK002", expected="one dtype", found=found, hint="tokenreel convert SRC DST --dtype int32")
+
+
+def _declared(
+    corpus: Corpus, dtype: npt.DTypeLike | None, boundary: Boundary | str | None, vocab: int | None
+) -> Corpus:
+    from dataclasses import replace
+
+    import numpy as np
+
+    if dtype is not None and np.dtype(dtype) != corpus.dtype:
+        raise TokenError("TOK003", path=corpus.path, expected=np.dtype(dtype).name, found=corpus.dtype.name)
+    if boundary is not None:
+        given = Boundary.parse(boundary) if isinstance(boundary, str) else boundary
+        stored = corpus.boundary
+        declared = replace(given, table=given.table or stored.table)
+        if (stored.prefix or stored.suffix) and (declared.prefix, declared.suffix) != (stored.prefix, stored.suffix):
+            raise TokenError(
+                "TOK004",
+                path=corpus.path,
+                expected=f"prefix {list(stored.prefix)}, suffix {list(stored.suffix)}, as its manifest says",
+                found=f"prefix {list(declared.prefix)}, suffix {list(declared.suffix)}",
+                hint=f"tokenreel inspect {corpus.path}",
+            )
+        corpus = replace(corpus, boundary=declared, _shards={})
+    return corpus if vocab is None else replace(corpus, vocab=vocab, _shards={})

@@ -1,0 +1,139 @@
+"""Exact statistics of a corpus in one pass: length quantiles, largest id, how documents begin and end."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from tokenreel.formats import Boundary
+
+QUANTILES = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+SHORT = 1 << 16
+"""Lengths below this are counted one by one; longer ones are kept (there are few)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What one pass over a corpus counts; shares are exact counts over documents."""
+
+    documents: int
+    tokens: int
+    empty_documents: int
+    quantiles: tuple[tuple[float, int], ...]
+    """(q, stored length): the smallest length that at least q of the documents do not exceed."""
+    mean_length: float
+    max_id: int | None
+    starts_with_prefix: int
+    ends_with_suffix: int
+    suffix_inside: int
+    """Occurrences of a one-token suffix anywhere but at a document's end."""
+    double_suffix: int
+    """Documents that end with a one-token suffix twice."""
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the JSON form of manifests; integers and short decimals only."""
+        return {
+            "documents": self.documents,
+            "tokens": self.tokens,
+            "empty_documents": self.empty_documents,
+            "length_quantiles": {format(q, "g"): length for q, length in self.quantiles},
+            "max_id": self.max_id,
+            "starts_with_prefix": self.starts_with_prefix,
+            "ends_with_suffix": self.ends_with_suffix,
+            "suffix_inside": self.suffix_inside,
+            "double_suffix": self.double_suffix,
+        }
+
+
+class StatisticsCounter:
+    """Counts batches of whole documents; memory is half a MiB and 8 bytes per document of 65,536 tokens and more.
+
+    >>> import numpy as np
+    >>> from tokenreel.formats import Boundary
+    >>> counter = StatisticsCounter(Boundary(suffix=(0,)))
+    >>> counter.update(np.array([5, 0, 6, 7, 0]), np.array([2, 3]))
+    >>> stats = counter.finish()
+    >>> stats.documents, stats.max_id, stats.ends_with_suffix, dict(stats.quantiles)[0.5]
+    (2, 7, 2, 2)
+    """
+
+    def __init__(self, boundary: Boundary) -> None:
+        import numpy as np
+
+        self._boundary = boundary
+        self._short = np.zeros(SHORT, dtype=np.int64)
+        self._long: list[npt.NDArray[np.int64]] = []
+        self._tokens = 0
+        self._max: int | None = None
+        self._starts = self._ends = self._inside = self._double = 0
+
+    def update(self, ids: npt.NDArray[np.integer[Any]], lengths: npt.NDArray[np.integer[Any]]) -> None:
+        """Add whole documents, end to end."""
+        import numpy as np
+
+        sizes = np.asarray(lengths, dtype=np.int64)
+        self._short += np.bincount(sizes[sizes < SHORT], minlength=SHORT)
+        if bool((sizes >= SHORT).any()):
+            self._long.append(sizes[sizes >= SHORT])
+        self._tokens += int(sizes.sum())
+        if ids.size:
+            self._max = max(int(ids.max()), -1 if self._max is None else self._max)
+        ends = np.cumsum(sizes)
+        begins = ends - sizes
+        prefix, suffix = self._boundary.prefix, self._boundary.suffix
+        if prefix:
+            self._starts += int(_match(ids, begins, sizes, prefix).sum())
+        if suffix:
+            matched = _match(ids, ends - len(suffix), sizes, suffix)
+            self._ends += int(matched.sum())
+            if len(suffix) == 1:
+                self._inside += int(np.count_nonzero(ids == suffix[0])) - int(matched.sum())
+                self._double += int(_match(ids, ends - 2, sizes, suffix * 2).sum())
+
+    def finish(self) -> Statistics:
+        """Return the statistics of everything added."""
+        import numpy as np
+
+        long = np.sort(np.concatenate(self._long)) if self._long else np.empty(0, dtype=np.int64)
+        cumulative = np.cumsum(self._short)
+        documents = int(cumulative[-1]) + len(long)
+
+        def quantile(q: float) -> int:
+            rank = max(1, math.ceil(q * documents - 1e-9))
+            if rank <= int(cumulative[-1]):
+                return int(np.searchsorted(cumulative, rank))
+            return int(long[rank - int(cumulative[-1]) - 1])
+
+        return Statistics(
+            documents,
+            self._tokens,
+            int(self._short[0]),
+            tuple((q, quantile(q)) for q in QUANTILES) if documents else (),
+            self._tokens / documents if documents else 0.0,
+            self._max,
+            self._starts,
+            self._ends,
+            self._inside,
+            self._double,
+        )
+
+
+def _match(
+    ids: npt.NDArray[np.integer[Any]],
+    at: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    wanted: tuple[int, ...],
+) -> npt.NDArray[np.bool_]:
+    import numpy as np
+
+    found: npt.NDArray[np.bool_] = sizes >= len(wanted)
+    if not ids.size:
+        return found & False
+    for k, value in enumerate(wanted):
+        found = found & (ids[np.clip(at + k, 0, len(ids) - 1)] == value)
+    return found

@@ -1,0 +1,19 @@
+"""One module per on-disk layout: recognise, read, write. No policy lives here.
+
+Every layout is a row of `FORMATS`; the corpus asks `find_shards` what a folder holds and `open_shard` for one of them.
+"""
+
+from tokenreel.formats.base import Boundary, Problem, Shard, WrittenFile
+from tokenreel.formats.registry import FORMATS, Format, Found, find_shards, open_shard
+
+__all__ = [
+    "FORMATS",
+    "Boundary",
+    "Format",
+    "Found",
+    "Problem",
+    "Shard",
+    "WrittenFile",
+    "find_shards",
+    "open_shard",
+]
