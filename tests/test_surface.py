@@ -14,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import tokenreel
 from tests.structure import ALLOWED, modules, part_of
@@ -56,7 +58,6 @@ PUBLIC = [
 
 FORBIDDEN_AT_START = {"numpy", "numba", "pyarrow", "tokenizers", "torch"}
 SCRIPT = Path(sys.executable).with_name("tokenreel")
-needs_cli = pytest.mark.skipif(not (TREE / "__main__.py").exists(), reason="there is no command line yet")
 
 
 # ---- names ----------------------------------------------------------------------------------------------------------
@@ -116,7 +117,8 @@ def loaded_by(*command: str) -> set[str]:
     """Return the top-level packages that a command imports, as the interpreter itself reports them."""
     environment = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1", "PYTHONPATH": str(ROOT / "src")}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
-    assert result.returncode == 0, result.stderr[-2000:]
+    said = [line for line in result.stderr.splitlines() if not line.startswith("import time:")]
+    assert result.returncode == 0, "\n".join(said)
     names = re.findall(r"^import time:.*\| +([\w.]+)$", result.stderr, re.MULTILINE)
     assert "encodings" in names, "the interpreter reported no imports"
     return {name.split(".")[0] for name in names}
@@ -132,9 +134,10 @@ def test_import_loads_nothing_heavy() -> None:
     assert loaded & FORBIDDEN_AT_START == set()
 
 
-@needs_cli
 @pytest.mark.parametrize("command", [[sys.executable, "-m", "tokenreel"], [str(SCRIPT)]], ids=["module", "script"])
-@pytest.mark.parametrize("arguments", [["--help"], ["verify", "--help"], ["build", "--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["inspect", "--help"], ["verify", "--help"], ["build", "--help"]], ids=" ".join
+)
 def test_help_loads_nothing_heavy(command: list[str], arguments: list[str]) -> None:
     assert loaded_by(*command, *arguments) & FORBIDDEN_AT_START == set()
 
@@ -163,3 +166,27 @@ def test_a_built_wheel_holds_the_whole_package(tmp_path: Path) -> None:
     assert {name for name in names if name.startswith("tokenreel/")} == wanted
     assert any(name.endswith(".dist-info/entry_points.txt") for name in names)
     assert any(name.endswith("/LICENSE") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("extra", "files"),
+    [("", ["base"]), ("build", ["base", "build"]), ("dev", ["base", "build", "dev"])],
+)
+def test_the_pins_satisfy_what_the_project_asks_for(extra: str, files: list[str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras: dict[str, list[str]] = project["optional-dependencies"]
+    lines = [line for name in files for line in (ROOT / "requirements" / f"{name}.txt").read_text("utf-8").splitlines()]
+    pins = {
+        canonicalize_name(name): version
+        for name, version in re.findall(r"^([\w.-]+)==(\S+)", "\n".join(lines), re.MULTILINE)
+    }
+
+    waiting = [Requirement(text) for text in (extras[extra] if extra else project["dependencies"])]
+    while waiting:
+        wanted = waiting.pop()
+        if wanted.name == "tokenreel":
+            waiting += [Requirement(text) for name in wanted.extras for text in extras[name]]
+        else:
+            version = pins.get(canonicalize_name(wanted.name))
+            assert version is not None, f"{wanted} is not pinned"
+            assert wanted.specifier.contains(version), f"{wanted} is pinned to {version}"
