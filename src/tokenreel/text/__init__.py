@@ -10,26 +10,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokenreel.text.engines import Batch, Encoder, open_engine
+    from tokenreel.text.hub import pinned
+    from tokenreel.text.probe import EngineChoice, choose_engine, probe_digest
+    from tokenreel.text.recheck import Rechecked, recheck
     from tokenreel.text.spec import END_OF_TEXT, TokenizerSpec
     from tokenreel.text.tokenizer import Tokenizer, decodes_back, load_tokenizer, tokenizer_from_bytes
     from tokenreel.text.train import train_bpe
 
 _HOME = {
+    "Batch": "engines",
     "END_OF_TEXT": "spec",
+    "Encoder": "engines",
+    "EngineChoice": "probe",
+    "Rechecked": "recheck",
     "Tokenizer": "tokenizer",
     "TokenizerSpec": "spec",
+    "choose_engine": "probe",
     "decodes_back": "tokenizer",
     "load_tokenizer": "tokenizer",
+    "open_engine": "engines",
+    "pinned": "hub",
+    "probe_digest": "probe",
+    "recheck": "recheck",
     "tokenizer_from_bytes": "tokenizer",
     "train_bpe": "train",
 }
 
 __all__ = [
     "END_OF_TEXT",
+    "Batch",
+    "Encoder",
+    "EngineChoice",
+    "Rechecked",
     "Tokenizer",
     "TokenizerSpec",
+    "choose_engine",
     "decodes_back",
     "load_tokenizer",
+    "open_engine",
+    "pinned",
+    "probe_digest",
+    "recheck",
     "tokenizer_from_bytes",
     "train_bpe",
 ]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenreel.errors import TokenizerError, require
+from tokenreel.text.environment import environment
 from tokenreel.text.lossless import byte_characters, why_lossy
-from tokenreel.text.texts import text_array
+from tokenreel.text.texts import text_array, text_bytes
 from tokenreel.text.tokenizer import Encoded, TokenizerKind, digest, end_of_document
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -83,11 +83,13 @@ class JsonTokenizer:
 
     def encode_batch(self, texts: Texts, *, special: bool = False) -> Encoded:
         """Return reference ids and lengths; 1 to 4 MB a CPU second."""
-        strings = text_array(texts).to_pylist()
+        encoder = self._special if special else self._plain
+        pieces: list[npt.NDArray[np.uint32]] = []
         # The package is told to use one thread: workers are processes, and its pool does not survive a fork.
-        with _one_thread():
-            encodings = (self._special if special else self._plain).encode_batch_fast(strings, add_special_tokens=False)
-        pieces = [np.asarray(encoding.ids, np.uint32) for encoding in encodings]
+        with environment("TOKENIZERS_PARALLELISM", "false"):
+            for strings in _portions(text_array(texts)):
+                encodings = encoder.encode_batch_fast(strings, add_special_tokens=False)
+                pieces += [np.asarray(encoding.ids, np.uint32) for encoding in encodings]
         lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
         return (np.concatenate(pieces) if pieces else np.empty(0, np.uint32)), lengths
 
@@ -134,18 +136,14 @@ class JsonTokenizer:
         return opened
 
 
-class _one_thread:  # noqa: N801 (a context manager, used as a verb)
-    """Sets TOKENIZERS_PARALLELISM=false for a call and puts back what was there."""
-
-    def __enter__(self) -> None:
-        self.before = os.environ.get("TOKENIZERS_PARALLELISM")
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"
-
-    def __exit__(self, *_: object) -> None:
-        if self.before is None:
-            del os.environ["TOKENIZERS_PARALLELISM"]
-        else:
-            os.environ["TOKENIZERS_PARALLELISM"] = self.before
+def _portions(array: Any, most: int = 1 << 20) -> Iterator[list[str]]:
+    """Yield runs of documents of about `most` bytes: an encoding takes a hundred times the memory of its text."""
+    _, offsets = text_bytes(array)
+    begin = 0
+    while begin < len(array):
+        end = max(begin + 1, int(np.searchsorted(offsets, offsets[begin] + most, side="right")) - 1)
+        yield array[begin:end].to_pylist()
+        begin = end
 
 
 def _parse(data: bytes, path: object) -> dict[str, Any]:
