@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from tokenreel.corpus.opening import open_corpus as open  # noqa: A004
     from tokenreel.formats.base import Boundary
     from tokenreel.hashing import Identity, IdentityHasher
-    from tokenreel.order.protocol import CorpusKey, DocTable, Hits, Order
+    from tokenreel.order.protocol import Hits, Order
     from tokenreel.order.stream import StreamOrder
-    from tokenreel.spans import Flag, SpanTable
+    from tokenreel.spans import CorpusKey, DocTable, Flag, SpanTable
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "Boundary": ("tokenreel.formats.base", "Boundary"),
     "Corpus": ("tokenreel.corpus.corpus", "Corpus"),
-    "CorpusKey": ("tokenreel.order.protocol", "CorpusKey"),
-    "DocTable": ("tokenreel.order.protocol", "DocTable"),
+    "CorpusKey": ("tokenreel.spans", "CorpusKey"),
+    "DocTable": ("tokenreel.spans", "DocTable"),
     "Flag": ("tokenreel.spans", "Flag"),
     "Hits": ("tokenreel.order.protocol", "Hits"),
     "Identity": ("tokenreel.hashing", "Identity"),

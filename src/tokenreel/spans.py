@@ -1,10 +1,10 @@
-"""`SpanTable` and its flags: what orders return and packing, feeds and traces read."""
+"""The currency between corpora, orders, packing and feeds: `SpanTable`, its flags, and a corpus as orders see it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntFlag
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tokenreel.errors import OrderError
 
@@ -32,6 +32,56 @@ class Flag(IntFlag):
     """Truncated: its end is not the document's."""
     PAD = 16
     """Padding, no stored token."""
+
+
+KEY_KINDS = ("identity", "tables", "files")
+"""Kinds of corpus keys, strongest first: identity, hash of tables, names with sizes and times."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusKey:
+    """What an order remembers of a corpus: enough to notice that it is another one."""
+
+    kind: str
+    """One of `KEY_KINDS`."""
+    digest: str
+    documents: int
+    tokens: int
+
+    def as_list(self) -> list[object]:
+        """Return the JSON form that enters a fingerprint."""
+        return [self.kind, self.digest, self.documents, self.tokens]
+
+
+class DocTable(Protocol):
+    """A corpus as orders see it: lengths and offsets of units (documents, or sequences) in one stream of tokens."""
+
+    @property
+    def key(self) -> CorpusKey:
+        """The corpus's key."""
+        ...
+
+    @property
+    def documents(self) -> int:
+        """Number of units."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """Stored tokens of the whole stream."""
+        ...
+
+    def lengths(self, i: int, j: int) -> I64:
+        """Return the stored lengths of units [i, j)."""
+        ...
+
+    def offsets_at(self, docs: I64) -> I64:
+        """Return the first token of each unit named, in any order."""
+        ...
+
+    def at_tokens(self, positions: I64) -> I64:
+        """Return which unit holds each position of the stream."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +113,9 @@ class SpanTable:
         start: npt.ArrayLike = UNRESOLVED,
         flags: npt.ArrayLike = 0,
     ) -> SpanTable:
-        """Make a table from columns; scalars are repeated for every extent. The arrays become read-only.
+        """Make a table from columns; scalars are repeated for every extent. The arrays are read-only copies.
+
+        Raises `OrderError` (ORD004) for columns that differ in length or hold what their type cannot.
 
         >>> table = SpanTable.of([0, 1], [4], [3], flags=Flag.AHEAD)
         >>> table.samples, table.extents, table.label_positions
@@ -75,7 +127,10 @@ class SpanTable:
         begins = np.array(begin, dtype=np.int64)
 
         def column(values: npt.ArrayLike, dtype: Any) -> npt.NDArray[Any]:
-            return np.array(np.broadcast_to(np.asarray(values, dtype=dtype), begins.shape))
+            try:
+                return np.array(np.broadcast_to(np.asarray(values, dtype=dtype), begins.shape))
+            except (ValueError, OverflowError) as error:
+                raise OrderError("ORD004", f"a column of {len(begins)} extents: {error}") from error
 
         table = cls(
             edges,
@@ -111,13 +166,13 @@ class SpanTable:
 
     @property
     def label_positions(self) -> int:
-        """Positions that have a label: each sample's tokens but the first, and its look-ahead."""
+        """Stored tokens that are labels: each sample's tokens but the first, and its look-ahead; never padding."""
         import numpy as np
 
-        per_sample = self.sample_tokens()
-        has_ahead = np.zeros(self.samples, dtype=np.int64)
-        np.add.at(has_ahead, self.sample_of()[(self.flags & Flag.AHEAD) != 0], 1)
-        return int(np.maximum(per_sample - 1 + has_ahead, 0).sum())
+        stored = np.where((self.flags & Flag.PAD) != 0, 0, self.length)
+        labels = np.concatenate(([0], np.cumsum(stored + ((self.flags & Flag.AHEAD) != 0))))
+        per_sample = labels[self.splits[1:]] - labels[self.splits[:-1]] - 1
+        return int(np.maximum(per_sample, 0).sum())
 
     def sample_tokens(self) -> I64:
         """Return the input tokens of each sample."""
@@ -141,7 +196,8 @@ class SpanTable:
 
         splits, corpus, flags = self.splits, self.corpus, self.flags
         if len(splits) == 0 or splits[0] != 0 or splits[-1] != self.extents or bool((np.diff(splits) < 0).any()):
-            raise OrderError("ORD004", "splits do not cover the extents in order", expected=self.extents, found=splits)
+            found = f"{len(splits)} splits, {splits[:1].tolist()} .. {splits[-1:].tolist()}"
+            raise OrderError("ORD004", "splits do not cover the extents", expected=f"0 .. {self.extents}", found=found)
         if any(len(column) != self.extents for column in self.columns()[1:]):
             raise OrderError("ORD004", "columns differ in length", expected=self.extents)
         if self.extents == 0:
@@ -149,19 +205,22 @@ class SpanTable:
         ahead = (flags & Flag.AHEAD) != 0
         stored = (flags & Flag.PAD) == 0
         limit = np.asarray(list(sizes), dtype=np.int64)
-        if bool(((corpus < 0) | (corpus >= len(limit))).any()):
-            raise OrderError("ORD003", "no such corpus number", expected=f"0..{len(limit) - 1}", found=int(corpus.max()))
-        outside = stored & ((self.begin < 0) | (self.begin + self.length + ahead > limit[corpus]))
+        unknown = (corpus < 0) | (corpus >= len(limit))
+        if bool(unknown.any()):
+            k = int(unknown.argmax())
+            raise OrderError("ORD003", f"extent {k}", expected=f"a corpus below {len(limit)}", found=int(corpus[k]))
+        if bool(((self.length < 0) | ((self.length == 0) & ~ahead)).any()):
+            raise OrderError("ORD004", "an extent of length 0 without look-ahead, or a negative length")
+        # The end is never computed: it could pass 2**63.
+        outside = stored & ((self.begin < 0) | (self.begin > limit[corpus] - self.length - ahead))
         if bool(outside.any()):
             k = int(outside.argmax())
             raise OrderError(
                 "ORD003",
                 f"extent {k} reads past corpus {int(corpus[k])}",
                 expected=f"at most {int(limit[corpus[k]])} tokens",
-                found=int(self.begin[k] + self.length[k] + ahead[k]),
+                found=int(self.begin[k]) + int(self.length[k]) + int(ahead[k]),
             )
-        if bool(((self.length < 0) | ((self.length == 0) & ~ahead)).any()):
-            raise OrderError("ORD004", "an extent of length 0 without look-ahead, or a negative length")
         last = np.zeros(self.extents, dtype=bool)
         last[splits[1:][np.diff(splits) > 0] - 1] = True
         if bool((ahead & ~last).any()):

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from tokenreel.corpus.pieces import Pieces
     from tokenreel.corpus.statistics import Statistics
     from tokenreel.formats import Boundary, Shard
-    from tokenreel.order.protocol import DocTable
-    from tokenreel.spans import SpanTable
+    from tokenreel.spans import DocTable, SpanTable
     from tokenreel.store import Store
 
     Ids = npt.NDArray[np.integer[Any]]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tokenreel.order.protocol import DocTable
+    from tokenreel.spans import DocTable
 
     I64 = npt.NDArray[np.int64]
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 from tokenreel.errors import DocumentError
-from tokenreel.order.protocol import CorpusKey
+from tokenreel.spans import CorpusKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

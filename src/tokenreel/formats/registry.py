@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,9 @@ class Format:
     writes: bool
     notes: str
     module: str
-    """Imported when a shard of this format is first opened; offers ``open_shard(store, name, accept=())``."""
+    """Imported when a shard of this format is first opened."""
+    opener: str
+    """The module's function ``(store, name, *, accept) -> Shard``."""
 
 
 FORMATS: tuple[Format, ...] = (
@@ -40,6 +43,7 @@ FORMATS: tuple[Format, ...] = (
         notes="uint8, int8, int16, int32, int64, uint16; several sequences per document; float, multimodal and legacy "
         "files are refused by name",
         module="tokenreel.formats.megatron",
+        opener="open_pair",
     ),
 )
 
@@ -55,38 +59,25 @@ class Found:
 
 
 def find_shards(entries: Iterable[Entry]) -> list[Found]:
-    """Return the shards among a folder's files, in byte order of name; raises `FormatError` (MEG010) for half a pair.
+    """Return the shards among a folder's files, in byte order of name.
 
-    Sidecars, receipts and other files that are no shards are left out.
+    Half a pair counts, so that opening it says what is missing. Sidecars, receipts and other files are left out.
     """
-    paths = {entry.path for entry in entries}
-    names = sorted({path[:-4] for path in paths if path.endswith((".bin", ".idx"))}, key=str.encode)
-    found = []
-    for name in names:
-        files = (f"{name}.bin", f"{name}.idx")
-        missing = [path for path in files if path not in paths]
-        if missing:
-            raise FormatError(
-                "MEG010", path=missing[0], expected="both files of the pair", found=f"only {_other(files, missing[0])}"
-            )
-        found.append(Found("megatron-v1", name, files))
-    return found
-
-
-def _other(files: tuple[str, str], missing: str) -> str:
-    return next(path for path in files if path != missing)
+    names = {entry.path[:-4] for entry in entries if entry.path.endswith((".bin", ".idx"))}
+    return [Found("megatron-v1", name, (f"{name}.bin", f"{name}.idx")) for name in sorted(names, key=os.fsencode)]
 
 
 def format_named(name: str) -> Format:
-    """Return a format by name; raises `FormatError` (FMT001)."""
+    """Return a format by name; raises `FormatError` (MAN005)."""
     for row in FORMATS:
         if row.name == name:
             return row
-    raise FormatError("FMT001", expected=", ".join(row.name for row in FORMATS), found=name, hint="tokenreel formats")
+    raise FormatError("MAN005", expected=", ".join(row.name for row in FORMATS), found=name, hint="tokenreel formats")
 
 
 def open_shard(store: Store, found: Found, accept: tuple[str, ...] = ()) -> Shard:
     """Open one shard: header, size equation, first and last table entries are checked. `accept` overrules codes."""
-    module: Any = importlib.import_module(format_named(found.format).module)
-    shard: Shard = module.open_shard(store, found.name, accept=accept)
+    row = format_named(found.format)
+    opener: Any = getattr(importlib.import_module(row.module), row.opener)
+    shard: Shard = opener(store, found.name, accept=accept)
     return shard

@@ -1,4 +1,4 @@
-"""What an order is, and all that it sees of a corpus."""
+"""What an order is: a pure function from sample index to extents, with a fingerprint and an inverse."""
 
 from __future__ import annotations
 
@@ -13,58 +13,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tokenreel.spans import SpanTable
+    from tokenreel.spans import CorpusKey, SpanTable
 
     I64 = npt.NDArray[np.int64]
-
-KEY_KINDS = ("identity", "tables", "files")
-"""Kinds of corpus keys, strongest first: identity, hash of tables, names with sizes and times."""
-
-
-@dataclass(frozen=True, slots=True)
-class CorpusKey:
-    """What an order remembers of a corpus: enough to notice that it is another one."""
-
-    kind: str
-    """One of `KEY_KINDS`."""
-    digest: str
-    documents: int
-    tokens: int
-
-    def as_list(self) -> list[object]:
-        """Return the JSON form that enters a fingerprint."""
-        return [self.kind, self.digest, self.documents, self.tokens]
-
-
-class DocTable(Protocol):
-    """A corpus as orders see it: lengths and offsets of units (documents, or sequences) in one stream of tokens."""
-
-    @property
-    def key(self) -> CorpusKey:
-        """The corpus's key."""
-        ...
-
-    @property
-    def documents(self) -> int:
-        """Number of units."""
-        ...
-
-    @property
-    def tokens(self) -> int:
-        """Stored tokens of the whole stream."""
-        ...
-
-    def lengths(self, i: int, j: int) -> I64:
-        """Return the stored lengths of units [i, j)."""
-        ...
-
-    def offsets_at(self, docs: I64) -> I64:
-        """Return the first token of each unit named, in any order."""
-        ...
-
-    def at_tokens(self, positions: I64) -> I64:
-        """Return which unit holds each position of the stream."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tokenreel.errors import OrderError
-from tokenreel.order.protocol import CorpusKey, Hits, Node, fingerprint
-from tokenreel.spans import Flag, SpanTable
+from tokenreel.order.protocol import Hits, Node, fingerprint
+from tokenreel.spans import CorpusKey, Flag, SpanTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tokenreel.order.protocol import DocTable, Order
+    from tokenreel.order.protocol import Order
+    from tokenreel.spans import DocTable
 
 CHUNK = 1 << 16
 
@@ -30,7 +31,7 @@ class StreamOrder:
 
     `shard_tokens` are the stored tokens of the corpus's shards in order: what `at` and `where` translate with.
 
-    >>> from tokenreel.order.protocol import CorpusKey
+    >>> from tokenreel.spans import CorpusKey
     >>> order = StreamOrder(CorpusKey("files", "00", 2, 11), row_tokens=5, shard_tokens=(7, 4))
     >>> order.length, order.dropped
     (2, 0)
@@ -54,7 +55,7 @@ class StreamOrder:
             raise OrderError("ORD002", "row_tokens", expected="1 .. 2**31 - 1", found=self.row_tokens)
         if self.row_ahead not in (0, 1):
             raise OrderError("ORD002", "row_ahead", expected="0 or 1", found=self.row_ahead)
-        if self.shard_tokens and sum(self.shard_tokens) != self.key.tokens:
+        if self.shard_tokens and (sum(self.shard_tokens) != self.key.tokens or min(self.shard_tokens) < 0):
             raise OrderError(
                 "ORD002", "the shards' tokens do not sum", expected=self.key.tokens, found=sum(self.shard_tokens)
             )
@@ -78,8 +79,9 @@ class StreamOrder:
 
     @property
     def dropped(self) -> int:
-        """Stored tokens after the last row, its look-ahead not counted."""
-        return self.key.tokens - min(self.key.tokens, self.length * self.row_tokens + self.row_ahead)
+        """Stored tokens that no row holds, the last row's look-ahead not counted among them; all when there is no row."""
+        read = self.length * self.row_tokens + self.row_ahead if self.length else 0
+        return self.key.tokens - read
 
     @property
     def fingerprint(self) -> str:
@@ -99,6 +101,8 @@ class StreamOrder:
 
     def where(self, position: int) -> tuple[int, int]:
         """Return (shard number, token offset) of a stream position; the end of the stream is the last shard's end."""
+        if not self.shard_tokens and self.key.tokens:
+            raise OrderError("ORD002", "the order was made without its shards' tokens", expected="shard_tokens")
         left = position
         for shard, tokens in enumerate(self.shard_tokens):
             if 0 <= left < tokens:

@@ -1,0 +1,8 @@
+"""The command line: parse -> call -> render. No logic lives here.
+
+Exit status: 0 fine, 1 the data is wrong, 2 usage, 3 could not read or write, 4 incomplete, 70 a bug, 130 interrupted.
+"""
+
+from tokenreel.cli.main import main
+
+__all__ = ["main"]

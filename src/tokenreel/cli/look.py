@@ -1,0 +1,81 @@
+"""Commands that only look: inspect, formats, explain, schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tokenreel.cli import options
+from tokenreel.cli.output import print_json, print_line, print_table
+from tokenreel.errors import codes, explain
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command("formats")(formats_command)
+    app.command("explain")(explain_command)
+    app.command("schema")(schema_command)
+
+
+def formats_command(*, json: options.Json = False) -> None:
+    """Print the table of formats: what is recognised, read and written."""
+    from tokenreel.formats import FORMATS
+
+    if json:
+        rows = [
+            {"name": f.name, "title": f.title, "files": f.files, "reads": f.reads, "writes": f.writes, "notes": f.notes}
+            for f in FORMATS
+        ]
+        print_json({"formats": rows})
+        return
+    print_table(
+        ("format", "files", "read", "write", "what"),
+        [(f.name, f.files, f.reads, f.writes, f.title) for f in FORMATS],
+    )
+    for form in FORMATS:
+        print_line(f"{form.name}: {form.notes}")
+
+
+def explain_command(
+    code: Annotated[str | None, typer.Argument(help="A code, as in MEG004.")] = None,
+    *,
+    all_codes: Annotated[bool, typer.Option("--list", help="Print every code with its title.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Say what a code means, why it matters and how to mend it."""
+    if all_codes or code is None:
+        rows = list(codes().values())
+        if json:
+            print_json({"codes": [{"code": row.code, "title": row.title} for row in rows]})
+        else:
+            print_table(("code", "title"), [(row.code, row.title) for row in rows])
+        return
+    row = explain(code)
+    if json:
+        print_json({"code": row.code, "title": row.title, "meaning": row.meaning, "why": row.why, "mend": row.mend})
+        return
+    print_line(f"{row.code}: {row.title}")
+    for label, text in (("what it means", row.meaning), ("why it matters", row.why), ("how to mend it", row.mend)):
+        if text:
+            print_line(f"  {label}: {text}")
+
+
+def schema_command(
+    kind: Annotated[str, typer.Argument(help="recipe")] = "recipe",
+    *,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file.")] = None,
+    json: options.Json = False,  # noqa: ARG001 (the schema is JSON either way)
+) -> None:
+    """Print the JSON Schema of a recipe."""
+    from tokenreel.config.recipe import recipe_schema
+    from tokenreel.errors import UsageError
+    from tokenreel.store import dumps_canonical, write_bytes_atomic
+
+    if kind != "recipe":
+        raise UsageError("USE003", expected="recipe", found=kind, hint="tokenreel schema recipe")
+    if output is None:
+        print_json(recipe_schema())
+    else:
+        write_bytes_atomic(output, dumps_canonical(recipe_schema()))

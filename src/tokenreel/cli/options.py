@@ -1,0 +1,19 @@
+"""Options that several commands share, spelled once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+ProgressKind = Annotated[str, typer.Option("--progress", help="auto, json (lines on stderr) or none.")]
+BoundaryText = Annotated[
+    str | None, typer.Option("--boundary", help="How documents are delimited: prefix=ID[+ID...],suffix=ID[+ID...].")
+]
+DType = Annotated[str | None, typer.Option("--dtype", help="The stored integer type, where files do not say it.")]
+Vocab = Annotated[int | None, typer.Option("--vocab", help="Number of ids: every stored id must be below it.")]
+TokenizerFile = Annotated[Path | None, typer.Option("--tokenizer", help="A tokenizer.json or .model, to show text.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 on warnings too.")]
+Accept = Annotated[list[str] | None, typer.Option("--accept", help="Overrule a refusal, by its code; repeatable.")]
