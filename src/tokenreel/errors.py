@@ -25,13 +25,16 @@ a code whose ``exit`` differs from its class's says so there.
 from __future__ import annotations
 
 import importlib
+import math
 import tomllib
 from dataclasses import dataclass
 from functools import cache
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import ModuleType
 
 EXIT_OK = 0
@@ -85,11 +88,15 @@ def explain(code: str) -> Code:
     return table[wanted]
 
 
-def nearest(word: str, known: object) -> str | None:
-    """Return the known word closest to `word`, or None when nothing is close; for typo hints."""
+def nearest(word: str, known: Iterable[object]) -> str | None:
+    """Return the known word closest to `word`, or None when nothing is close; for typo hints.
+
+    >>> nearest("sufix", ["prefix", "suffix"])
+    'suffix'
+    """
     from difflib import get_close_matches
 
-    found = get_close_matches(word, [str(k) for k in known], n=1, cutoff=0.5)  # type: ignore[attr-defined]
+    found = get_close_matches(word, [str(k) for k in known], n=1, cutoff=0.5)
     return found[0] if found else None
 
 
@@ -117,19 +124,24 @@ class TokenreelError(Exception):
         self.expected = expected
         self.found = found
         self.hint = hint
-        places = {
+        places: dict[str, object] = {
             "path": None if path is None else str(path),
             "offset": offset,
             "shard": shard,
             "document": document,
             "line": line,
         }
-        self.where: dict[str, str | int] = {k: v for k, v in places.items() if v is not None}
+        # numpy's integers would not print as JSON.
+        self.where: dict[str, str | int] = {
+            k: int(v) if isinstance(v, Integral) else str(v) for k, v in places.items() if v is not None
+        }
         super().__init__(code, message)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # A worker process hands its error to its parent: keep every field, not only the args.
-        return _rebuild, (type(self), self.code, self.message, self.where, self.expected, self.found, self.hint)
+        # A worker process hands its error to its parent: keep every field, not only the args, and nothing that cannot
+        # travel (a view of a map, an open file).
+        facts = _plain(self.expected), _plain(self.found)
+        return _rebuild, (type(self), self.code, self.message, self.where, *facts, self.hint)
 
     @property
     def exit_status(self) -> int:
@@ -147,7 +159,7 @@ class TokenreelError(Exception):
         return f"{self.code} {describe(self.message or self.title, self.where, self.expected, self.found, self.hint)}"
 
     def as_dict(self) -> dict[str, object]:
-        """Return the JSON form printed under ``error`` by every command's ``--json``."""
+        """Return the JSON form printed under ``error`` by every command's ``--json``: what `json.dumps` always takes."""
         out: dict[str, object] = {"code": self.code, "message": self.message or self.title, "where": dict(self.where)}
         if self.expected is not None:
             out["expected"] = _plain(self.expected)
@@ -181,7 +193,15 @@ _LABELS = (("line", "line"), ("offset", "byte"), ("shard", "shard"), ("document"
 
 
 def _plain(value: object) -> object:
-    return value if isinstance(value, str | int | float | bool | list | dict) else str(value)
+    if value is None or type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value)):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return str(value)
 
 
 def _rebuild(
@@ -246,9 +266,6 @@ class StorageError(TokenreelError, OSError):
     """Something could not be read or written."""
 
     default_exit = EXIT_STORAGE
-
-    def __str__(self) -> str:  # OSError would print its own args
-        return TokenreelError.__str__(self)
 
 
 class IncompleteError(TokenreelError, RuntimeError):

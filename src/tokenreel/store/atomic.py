@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -13,19 +14,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TEMPORARY_SUFFIX = ".tokenreel-tmp"
+NAME_BYTES = 255
 
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Yield a binary file that becomes `path` when the block ends well, and leaves nothing when it does not.
 
-    Raises `StorageError` (STO003) for anything the operating system refuses (a full disk, a read-only folder).
+    Raises `StorageError` (STO003) for anything the operating system refuses (a full disk, a read-only folder). An error
+    of the block about another file passes as it is. Folders on the way are made, and stay.
     """
     target = Path(path)
     temporary = temporary_name(target)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:  # noqa: PTH123
+        make_folder(target.parent)
+        with open(temporary, "xb") as file:  # noqa: PTH123
             yield cast("BinaryIO", file)
             file.flush()
             os.fsync(file.fileno())
@@ -33,6 +36,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except StorageError:
         raise
     except OSError as error:
+        if error.filename is not None and not _is_ours(error.filename, target):
+            raise
         raise write_error(target, error) from error
     finally:
         # After a successful rename there is nothing to remove.
@@ -47,8 +52,31 @@ def write_bytes_atomic(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def temporary_name(target: Path) -> Path:
-    """Return the temporary beside `target` for this process; one rename away, on the same file system."""
-    return target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    """Return a new temporary beside `target`, one rename away; another one at each call.
+
+    Two threads, or processes of the same number on two machines, never share one. A long name is cut to what file
+    systems take.
+    """
+    tail = f".{os.getpid()}-{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
+    name = os.fsencode(target.name)[: NAME_BYTES - 1 - len(tail)].decode("utf-8", "ignore")
+    return target.with_name(f".{name}{tail}")
+
+
+def make_folder(folder: Path) -> None:
+    """Make `folder` and its parents, each durable in the one above; one that is there is no error."""
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for made in reversed(missing):
+        made.mkdir(exist_ok=True)
+        fsync_folder(made.parent)
+
+
+def _is_ours(name: object, target: Path) -> bool:
+    """Return whether an error's file is the target, its temporary or a folder above it."""
+    path = Path(os.fsdecode(name)) if isinstance(name, str | bytes | os.PathLike) else target
+    return path in (target, *target.parents) or (path.parent == target.parent and path.name.endswith(TEMPORARY_SUFFIX))
 
 
 def commit(temporary: Path, target: Path) -> None:
@@ -58,14 +86,19 @@ def commit(temporary: Path, target: Path) -> None:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make renames in `folder` durable; a file system that cannot is left as it is."""
+    """Make renames in `folder` durable; a folder that cannot be opened or synced as one is left as it is.
+
+    A device that fails is an error: what the rename promised may be lost.
+    """
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
         return
     try:
-        with contextlib.suppress(OSError):
-            os.fsync(handle)
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM):
+            raise
     finally:
         os.close(handle)
 
@@ -74,7 +107,10 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> int:
     """Remove temporaries that a killed process left below `folder`; returns how many. Only with no other writer."""
     count = 0
     for leftover in Path(folder).rglob(f".*{TEMPORARY_SUFFIX}"):
-        leftover.unlink(missing_ok=True)
+        try:
+            leftover.unlink(missing_ok=True)
+        except OSError as error:
+            raise write_error(leftover, error) from error
         count += 1
     return count
 

@@ -93,6 +93,21 @@ def blocks(reader: Reader, begin: int, end: int, step: int = 1 << 22) -> Iterato
         yield reader.read(offset, min(step, end - offset))
 
 
+def path_checked(path: str, root: str) -> str:
+    """Return `path`, or raise `StorageError` (STO006) unless it is the one plain spelling of a path below the root."""
+    if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise StorageError("STO006", path=path, expected=f"a plain relative path below {root}", found=path)
+    return path
+
+
+def prefix_checked(prefix: str, root: str) -> str:
+    """Return `prefix`, or raise `StorageError` (STO006) for one that no plain path can start with."""
+    folder = prefix.rpartition("/")[0]
+    if "\0" in prefix or "/" in prefix:
+        path_checked(folder, root)
+    return prefix
+
+
 def bounds_checked(path: str, size: int, offset: int, length: int) -> None:
     """Raise `StorageError` (STO005) unless [offset, offset + length) lies inside a file of `size` bytes."""
     if offset < 0 or length < 0 or offset + length > size:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.errors import ManifestError
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 def loads_strict(data: bytes, path: object = None) -> Any:
     """Parse JSON; raises `ManifestError`: MAN001 not UTF-8 or not JSON (with the byte), MAN002 a key twice.
+
+    What JSON cannot write back is not JSON here: NaN, infinities, numbers beyond a float, lone surrogates.
 
     >>> loads_strict(b'{"a": 1}')
     {'a': 1}
@@ -27,7 +30,14 @@ def loads_strict(data: bytes, path: object = None) -> Any:
         return found
 
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=pairs, parse_constant=_no_constants)
+        value = json.loads(
+            data.decode("utf-8"), object_pairs_hook=pairs, parse_constant=_no_constants, parse_float=_finite
+        )
+        if b"\\u" in data:
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UnicodeEncodeError as error:
+        raise ManifestError("MAN001", "an escaped lone surrogate", path=path) from error
     except UnicodeDecodeError as error:
         raise ManifestError("MAN001", "not UTF-8", path=path, offset=error.start) from error
     except RecursionError as error:
@@ -52,6 +62,14 @@ def dumps_canonical(value: object) -> bytes:
 def read_json(store: Store, path: str) -> Any:
     """Return a store's file parsed by `loads_strict`."""
     return loads_strict(store.read(path), path)
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        msg = f"{digits[:40]} is beyond a 64-bit float"
+        raise ValueError(msg)
+    return value
 
 
 def _no_constants(name: str) -> float:

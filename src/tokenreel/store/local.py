@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from stat import S_ISREG
+from typing import TYPE_CHECKING
 
 from tokenreel.errors import StorageError
 from tokenreel.store.atomic import TEMPORARY_SUFFIX, read_error, write_bytes_atomic, write_error
-from tokenreel.store.base import Entry
+from tokenreel.store.base import Entry, path_checked, prefix_checked
 from tokenreel.store.maps import MapPool, PooledReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class LocalStore:
@@ -33,24 +38,21 @@ class LocalStore:
         return str(self._root)
 
     def _at(self, path: str) -> Path:
-        parts = Path(path).parts
-        if path.startswith("/") or ".." in parts:
-            raise StorageError("STO006", path=path, expected=f"a path below {self._root}", found=path)
-        return self._root / path
+        return self._root / path_checked(path, self.root)
 
     def list(self, prefix: str = "") -> list[Entry]:
-        """Return all files whose relative path starts with `prefix`, in byte order of path; temporaries left out."""
-        folder = self._at(prefix.rpartition("/")[0]) if "/" in prefix else self._root
+        """Return all files whose relative path starts with `prefix`, in byte order of path; temporaries left out.
+
+        Links are followed, to folders too: a shard that a program can open is listed. Raises `StorageError`: STO001 a
+        missing root, a link to nothing; STO002 a link to a folder above it, or a folder that cannot be read.
+        """
+        folder, slash, _ = prefix_checked(prefix, self.root).rpartition("/")
         if not self._root.is_dir():
             raise StorageError("STO001", path=self._root, hint=f"ls -l {self._root}")
-        found = []
-        for base, folders, names in os.walk(folder, onerror=_raise_read):
-            folders.sort()
-            relative = Path(base).relative_to(self._root).as_posix()
-            for name in names:
-                path = name if relative == "." else f"{relative}/{name}"
-                if path.startswith(prefix) and not name.endswith(TEMPORARY_SUFFIX):
-                    found.append(Entry(path, (Path(base) / name).stat().st_size))
+        start = self._root / folder
+        if not start.is_dir():
+            return []
+        found = [entry for entry in _walk(start, folder + slash, ()) if entry.path.startswith(prefix)]
         return sorted(found, key=lambda entry: os.fsencode(entry.path))
 
     def exists(self, path: str) -> bool:
@@ -60,9 +62,12 @@ class LocalStore:
     def size(self, path: str) -> int:
         """Return a file's size in bytes; raises `StorageError` (STO001)."""
         try:
-            return self._at(path).stat().st_size
+            status = self._at(path).stat()
         except OSError as error:
             raise read_error(self._at(path), error) from error
+        if not S_ISREG(status.st_mode):
+            raise StorageError("STO002", "could not read: not a regular file", path=self._at(path))
+        return status.st_size
 
     def reader(self, path: str) -> PooledReader:
         """Open a file for exact reads; raises `StorageError` (STO001, STO002)."""
@@ -89,5 +94,26 @@ class LocalStore:
         self.pool.drop(str(self._at(path)))
 
 
-def _raise_read(error: OSError) -> None:
-    raise read_error(error.filename, error) from error
+def _walk(folder: Path, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[Entry]:
+    """Yield the regular files below `folder`, its own path being `prefix`; `above` are the folders it lies in."""
+    try:
+        status = folder.stat()
+        with os.scandir(folder) as listing:
+            items = list(listing)
+    except OSError as error:
+        raise read_error(folder, error) from error
+    this = (status.st_dev, status.st_ino)
+    if this in above:
+        raise StorageError("STO002", "a link leads back to a folder above it", path=folder, hint=f"ls -l {folder}")
+    for item in items:
+        if item.name.endswith(TEMPORARY_SUFFIX):
+            continue
+        try:
+            if item.is_dir():
+                yield from _walk(folder / item.name, f"{prefix}{item.name}/", (*above, this))
+                continue
+            status = item.stat()
+        except OSError as error:
+            raise read_error(folder / item.name, error) from error
+        if S_ISREG(status.st_mode):
+            yield Entry(prefix + item.name, status.st_size)

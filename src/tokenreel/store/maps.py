@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
-from tokenreel.errors import StorageError
+from tokenreel.errors import StorageError, UsageError
 from tokenreel.store.atomic import read_error
 from tokenreel.store.base import bounds_checked
 
@@ -22,14 +25,17 @@ COPY_LIMIT = 1 << 22
 class MapPool:
     """Keeps at most `limit` files open, the least recently used going first.
 
-    Dropping a map from the pool never invalidates an array: the array holds the map, which closes when the last view
-    is gone. When the system refuses a map (EPERM, ENOMEM, ENODEV, EMFILE), reads go on through `pread`.
+    A mapped file costs two descriptors (Python's map keeps one of its own). Dropping a map from the pool never
+    invalidates an array: the array holds the map, which closes when the last view is gone. When the system refuses a
+    map (EPERM, ENOMEM, ENODEV, EMFILE), reads go on through `pread`; with ``maps=False`` they always do: slower for
+    large arrays, and nothing another program does to a file can then end this one.
     """
 
-    def __init__(self, limit: int = 64) -> None:
+    def __init__(self, limit: int = 64, *, maps: bool = True) -> None:
         if limit < 1:
-            raise StorageError("STO002", "a pool needs room for one map", expected=">= 1", found=limit)
+            raise UsageError("USE003", "a pool needs room for one file", expected=">= 1", found=limit)
         self.limit = limit
+        self.maps = maps
         self.fallbacks = 0
         """How often mapping failed and `pread` was used instead."""
         self._open: OrderedDict[str, _Handle] = OrderedDict()
@@ -42,10 +48,33 @@ class MapPool:
             if found is not None:
                 self._open.move_to_end(path)
                 return found
-            while len(self._open) >= self.limit:
+            return self._opened(path)
+
+    def fresh(self, path: str) -> _Handle:
+        """Return the handle as `handle` does, opened again when the path now leads to another file or size."""
+        with self._lock:
+            found = self._open.get(path)
+            if found is not None:
+                if found.is_still(path):
+                    self._open.move_to_end(path)
+                    return found
+                del self._open[path]
+            return self._opened(path)
+
+    def _opened(self, path: str) -> _Handle:
+        while len(self._open) >= self.limit:
+            self._open.popitem(last=False)
+        while True:
+            try:
+                found = self._open[path] = _Handle(path)
+                return found
+            except StorageError:
+                raise
+            except OSError as error:
+                # Out of descriptors: give one of ours back before giving up.
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._open:
+                    raise read_error(path, error) from error
                 self._open.popitem(last=False)
-            found = self._open[path] = _Handle(path)
-            return found
 
     def drop(self, path: str) -> None:
         """Forget a file; arrays handed out stay valid."""
@@ -63,6 +92,8 @@ class MapPool:
 
     def map(self, handle: _Handle) -> mmap.mmap | None:
         """Return the file's map, made at first use, or None where the system refuses one."""
+        if not self.maps:
+            return None
         try:
             return handle.map()
         except (OSError, ValueError):
@@ -72,35 +103,38 @@ class MapPool:
 
 
 class _Handle:
-    """One open file: its descriptor, the size it had, and its map once asked for."""
+    """One open file: its descriptor, the size and stamp it had, and its map once asked for."""
 
-    __slots__ = ("_map", "fd", "path", "refused", "size")
+    __slots__ = ("_map", "fd", "path", "refused", "size", "stamp")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.refused = False
         self._map: mmap.mmap | None = None
         self.fd = -1
-        try:
-            self.fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-            self.size = os.fstat(self.fd).st_size
-        except OSError as error:
-            raise read_error(path, error) from error
+        # Not blocking: opening a named pipe would wait for a writer.
+        self.fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        status = os.fstat(self.fd)
+        if not S_ISREG(status.st_mode):
+            raise StorageError("STO002", "could not read: not a regular file", path=path)
+        self.size = status.st_size
+        self.stamp = _Stamp(status.st_size, (status.st_dev, status.st_ino), status.st_mtime_ns)
 
     def __del__(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
 
+    def is_still(self, path: str) -> bool:
+        try:
+            now = os.stat(path)  # noqa: PTH116 (called for every file opened)
+        except OSError:
+            return False
+        return (now.st_size, (now.st_dev, now.st_ino)) == (self.size, self.stamp.inode)
+
     def check_size(self) -> None:
         now = os.fstat(self.fd).st_size
         if now != self.size:
-            raise StorageError(
-                "STO004",
-                path=self.path,
-                expected=f"{self.size} bytes",
-                found=f"{now} bytes",
-                hint=f"tokenreel verify {self.path}",
-            )
+            raise _changed(self.path, f"{self.size} bytes", f"{now} bytes")
 
     def map(self) -> mmap.mmap | None:
         if self._map is None and not self.refused:
@@ -108,15 +142,36 @@ class _Handle:
         return self._map
 
 
-class PooledReader:
-    """Exact reads from one local file through a `MapPool`; opening costs one `open` and one `fstat`."""
+@dataclass(frozen=True, slots=True)
+class _Stamp:
+    """What tells one file from another that was put in its place."""
 
-    __slots__ = ("_path", "_pool", "_size")
+    size: int
+    inode: tuple[int, int]
+    modified: int
+
+    def same(self, other: _Stamp) -> bool:
+        # A touch keeps the inode; some network file systems give a new inode at each opening but keep the time.
+        return self.size == other.size and (self.inode == other.inode or self.modified == other.modified)
+
+
+def _changed(path: str, expected: str, found: str) -> StorageError:
+    return StorageError("STO004", path=path, expected=expected, found=found, hint=f"tokenreel verify {path}")
+
+
+class PooledReader:
+    """Exact reads from one local file through a `MapPool`; opening costs one `open` and one `fstat`.
+
+    A reader reads one file for good: where another one was put in its place, reads go on from the first while the pool
+    holds it, and raise `StorageError` (STO004) from then on.
+    """
+
+    __slots__ = ("_path", "_pool", "_stamp")
 
     def __init__(self, path: str, pool: MapPool) -> None:
         self._path = path
         self._pool = pool
-        self._size = pool.handle(path).size
+        self._stamp = pool.fresh(path).stamp
 
     @property
     def path(self) -> str:
@@ -126,24 +181,18 @@ class PooledReader:
     @property
     def size(self) -> int:
         """Size in bytes when the reader was made."""
-        return self._size
+        return self._stamp.size
 
     def _handle(self) -> _Handle:
         handle = self._pool.handle(self._path)
-        if handle.size != self._size:  # evicted, replaced on disk, opened again
-            self._pool.drop(self._path)
-            raise StorageError(
-                "STO004",
-                path=self._path,
-                expected=f"{self._size} bytes",
-                found=f"{handle.size} bytes",
-                hint=f"tokenreel verify {self._path}",
-            )
+        if not handle.stamp.same(self._stamp):  # replaced on disk and opened again
+            now = "the same size, another file" if handle.size == self.size else f"{handle.size} bytes"
+            raise _changed(self._path, f"{self.size} bytes", now)
         return handle
 
     def read(self, offset: int, length: int) -> bytes:
         """Return exactly `length` bytes from `offset`; STO004 when the file changed size, STO005 past its end."""
-        bounds_checked(self._path, self._size, offset, length)
+        bounds_checked(self._path, self.size, offset, length)
         handle = self._handle()
         handle.check_size()
         parts = []
@@ -163,14 +212,16 @@ class PooledReader:
     def array(self, dtype: npt.DTypeLike, offset: int, count: int) -> npt.NDArray[Any]:
         """Return `count` items from byte `offset`, read-only. Up to 4 MiB: a copy; beyond: a view that keeps its map.
 
-        The size is checked again at every call. A view of more than 4 MiB must not be read after its file was
-        shortened by another program; call again instead, which raises STO004.
+        The size is checked again at every call, so a file that shrank is STO004 at the next one. What no check can
+        prevent: reading on in a view of more than 4 MiB that was handed out before another program cut its file short
+        ends the process with SIGBUS. Ask for at most 4 MiB at a time, or use ``MapPool(maps=False)``, where files may
+        be cut.
         """
         import numpy as np
 
         kind = np.dtype(dtype)
         length = count * kind.itemsize
-        bounds_checked(self._path, self._size, offset, length)
+        bounds_checked(self._path, self.size, offset, length)
         if length <= COPY_LIMIT:
             return np.frombuffer(self.read(offset, length), dtype=kind)
         handle = self._handle()

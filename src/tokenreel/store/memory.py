@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.errors import StorageError
-from tokenreel.store.base import Entry, bounds_checked
+from tokenreel.store.atomic import TEMPORARY_SUFFIX
+from tokenreel.store.base import Entry, bounds_checked, path_checked, prefix_checked
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,7 +50,7 @@ class MemoryReader:
 
 
 class MemoryStore:
-    """Files in a dictionary.
+    """Files in a dictionary; what a folder would refuse (a file below a file) is refused here too.
 
     >>> store = MemoryStore({"a": b"1"})
     >>> store.write("b", b"22")
@@ -58,7 +59,9 @@ class MemoryStore:
     """
 
     def __init__(self, files: dict[str, bytes] | None = None) -> None:
-        self.files: dict[str, bytes] = dict(files or {})
+        self.files: dict[str, bytes] = {}
+        for path, data in (files or {}).items():
+            self.write(path, data)
 
     @property
     def root(self) -> str:
@@ -66,18 +69,19 @@ class MemoryStore:
         return "memory:"
 
     def _get(self, path: str) -> bytes:
-        if path not in self.files:
+        if path_checked(path, self.root) not in self.files:
             raise StorageError("STO001", path=path)
         return self.files[path]
 
     def list(self, prefix: str = "") -> list[Entry]:
-        """Return all files whose path starts with `prefix`, in byte order of path."""
-        chosen = (path for path in self.files if path.startswith(prefix))
+        """Return all files whose path starts with `prefix`, in byte order of path; temporaries left out."""
+        prefix_checked(prefix, self.root)
+        chosen = (path for path in self.files if path.startswith(prefix) and not path.endswith(TEMPORARY_SUFFIX))
         return [Entry(path, len(self.files[path])) for path in sorted(chosen, key=os.fsencode)]
 
     def exists(self, path: str) -> bool:
         """Return whether a file is there."""
-        return path in self.files
+        return path_checked(path, self.root) in self.files
 
     def size(self, path: str) -> int:
         """Return a file's size in bytes; raises `StorageError` (STO001)."""
@@ -92,9 +96,13 @@ class MemoryStore:
         return self._get(path)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a whole file."""
+        """Write a whole file; raises `StorageError` (STO003) where a file is a folder of another."""
+        parts = path_checked(path, self.root).split("/")
+        above = {"/".join(parts[:k]) for k in range(1, len(parts))}
+        if not above.isdisjoint(self.files) or any(other.startswith(f"{path}/") for other in self.files):
+            raise StorageError("STO003", "could not write: a file and a folder have one name", path=path)
         self.files[path] = bytes(data)
 
     def remove(self, path: str) -> None:
         """Remove a file; one that is not there is no error."""
-        self.files.pop(path, None)
+        self.files.pop(path_checked(path, self.root), None)
