@@ -191,8 +191,8 @@ class MegatronShard:
         first = self.document_sequences(i, j)
         if self._checked().plain:
             return self.sequence_edges(i, j)
-        edges = self.sequence_edges(int(first[0]), int(first[-1]))
-        return edges[first - first[0]]
+        edges: Edges = self.sequence_edges(int(first[0]), int(first[-1]))[first - first[0]]
+        return edges
 
     def sequence_edges(self, i: int, j: int) -> Edges:
         """Return the j-i+1 token offsets that delimit sequences [i, j)."""
@@ -211,7 +211,7 @@ class MegatronShard:
         self._in_range(i, j, self.documents, "documents")
         if scan.plain:
             return np.arange(i, j + 1, dtype=np.int64)
-        return np.array(self._idx.array(WIDE, self.layout.index_at + 8 * i, j - i + 1), dtype=np.int64)
+        return self._idx.array(WIDE, self.layout.index_at + 8 * i, j - i + 1)
 
     def documents_at(self, positions: Edges) -> Edges:
         """Return which document holds each token position; an empty document holds none.

@@ -165,7 +165,9 @@ def examine(idx: Reader, prefix: str, bin_size: int) -> Examined:
 def _header(idx: Reader, path: str) -> tuple[np.dtype[Any], int, int] | Problem:
     size = idx.size
     if size == 0:
-        return Problem("MEG002", path, "the index is empty: 0 bytes", 0, expected=f">= {HEADER_BYTES} bytes", found=0)
+        return Problem(
+            "MEG002", path, "the index is empty: 0 bytes", 0, expected=f"{HEADER_BYTES} bytes and more", found="0 bytes"
+        )
     start = idx.read(0, min(size, HEADER_BYTES))
     if start.startswith(LEGACY_MAGIC):
         return Problem(
@@ -182,7 +184,14 @@ def _header(idx: Reader, path: str) -> tuple[np.dtype[Any], int, int] | Problem:
             "MEG001", path, f"wrong magic in a file of {size} bytes", 0, expected=MAGIC.hex(" "), found=found
         )
     if size < HEADER_BYTES:
-        return Problem("MEG003", path, "the file ends inside the header", size, expected=HEADER_BYTES, found=size)
+        return Problem(
+            "MEG003",
+            path,
+            "the file ends inside the header",
+            size,
+            expected=f"{HEADER_BYTES} bytes",
+            found=f"{size} bytes",
+        )
     version, code, sequences, entries = unpack_header(start)
     if version != VERSION:
         return Problem("MEG005", path, "unknown version", VERSION_AT, expected=VERSION, found=version)
@@ -230,7 +239,7 @@ def _cut(path: str, layout: Layout, size: int) -> Problem:
     else:
         array, begin = "document index", layout.index_at
     message = (
-        f"{layout.end - size} bytes short, cut in the {array} (which begin at byte {begin}), "
+        f"{layout.end - size} bytes short, cut in the {array} (from byte {begin} on), "
         f"for {layout.sequences} sequences and {layout.entries} entries of the document index"
     )
     return Problem("MEG008", path, message, size, expected=f"{layout.end} bytes", found=f"{size} bytes")
