@@ -17,7 +17,7 @@ app = typer.Typer(
 )
 
 
-def _version(value: bool) -> None:  # noqa: FBT001
+def _version(value: bool) -> None:
     if value:
         typer.echo(__version__)
         raise typer.Exit

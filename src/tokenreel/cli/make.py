@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from tokenreel.cli import options
-from tokenreel.cli.output import bytes_text, note, print_json, print_line
+from tokenreel.cli.output import bytes_text, print_json, print_line
 from tokenreel.cli.progress import Progress
 
 
@@ -18,3 +18,106 @@ def register(app: typer.Typer) -> None:
     app.command("build")(build_command)
     app.command("merge")(merge_command)
     app.command("adopt")(adopt_command)
+
+
+def demo_command(
+    folder: Annotated[Path | None, typer.Argument(help="Where to work; a temporary folder when left out.")] = None,
+    *,
+    seed: Annotated[int, typer.Option("--seed", help="Chooses the byte that is flipped.")] = 0,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes that build; all cores when left out.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Play the whole life of a corpus, offline: train, build, verify, look, break, catch, restore."""
+    import tempfile
+
+    from tokenreel.demo import run_demo
+
+    say = (lambda _: None) if json else print_line
+    if folder is not None:
+        facts = run_demo(folder, say, seed=seed, workers=workers)
+    else:
+        with tempfile.TemporaryDirectory(prefix="tokenreel-demo-") as temporary:
+            facts = run_demo(Path(temporary), say, seed=seed, workers=workers)
+    if json:
+        print_json({"acts": facts})
+
+
+def build_command(
+    recipe: Annotated[Path, typer.Argument(help="The recipe, a TOML file; its paths are relative to it.")],
+    *,
+    out: Annotated[Path | None, typer.Option("--out", help="The output folder, where the recipe names none.")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", help="Processes; all cores when left out.")] = None,
+    override: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a key: split.modulo=100; repeatable.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, say what would be done, write nothing.")
+    ] = False,
+    built_at: Annotated[
+        str | None, typer.Option("--built-at", help="A date for the manifest; none is taken from the clock.")
+    ] = None,
+    megatron_legacy_dtype: Annotated[
+        bool, typer.Option("--megatron-legacy-dtype", help="Megatron's rule: uint16 only if vocab_size < 65500.")
+    ] = False,
+    progress: options.ProgressKind = "auto",
+    json: options.Json = False,
+) -> None:
+    """Build a corpus from text. Killed at any moment and run again, it ends with the same bytes."""
+    from tokenreel.build import build
+
+    overrides = list(override or [])
+    if megatron_legacy_dtype:
+        overrides.append("output.megatron_legacy_dtype=true")
+    with Progress("build", progress, as_json=json) as bar:
+        report = build(
+            recipe, out=out, workers=workers, overrides=overrides, dry_run=dry_run, built_at=built_at, progress=bar
+        )
+    if json:
+        print_json(report.as_dict())
+        return
+    for line in report.lines():
+        print_line(line)
+
+
+def merge_command(
+    paths: Annotated[list[Path], typer.Argument(help="Sources, in order, then the destination: SRC... DST.")],
+    *,
+    dtype: options.DType = None,
+    accept: options.Accept = None,
+    json: options.Json = False,
+) -> None:
+    """Merge Megatron pairs, or folders of them, into one pair; checked before it gets its name."""
+    from tokenreel.convert.merge import merge_corpora
+    from tokenreel.errors import UsageError
+
+    if len(paths) < 2:
+        raise UsageError("USE003", expected="SRC... DST", found=" ".join(map(str, paths)), hint="tokenreel merge a b c")
+    files = merge_corpora(paths[:-1], paths[-1], dtype=dtype, accept=accept or ())
+    if json:
+        print_json({"files": [{"path": file.path, "bytes": file.bytes, "sha256": file.sha256} for file in files]})
+        return
+    for file in files:
+        print_line(f"{file.sha256}  {file.path}  {bytes_text(file.bytes)}")
+
+
+def adopt_command(
+    path: Annotated[Path, typer.Argument(help="A folder of Megatron pairs that someone else made.")],
+    *,
+    boundary: options.BoundaryText = None,
+    vocab: options.Vocab = None,
+    accept: options.Accept = None,
+    progress: options.ProgressKind = "auto",
+    json: options.Json = False,
+) -> None:
+    """Check what bytes cannot say, then write it once, with hashes and identity, into tokenreel.json beside the data."""
+    from tokenreel.convert.adopt import adopt
+
+    with Progress("adopt", progress, as_json=json) as bar:
+        report = adopt(path, boundary=boundary, vocab=vocab, accept=accept or (), progress=bar)
+    if json:
+        print_json(report.as_dict())
+        return
+    for line in report.lines():
+        print_line(line)

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from tokenreel.cli.output import bytes_text
 
@@ -33,7 +33,7 @@ class Progress:
     _bar: Any = None
     _task: Any = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self.kind == "auto" and not self.as_json and sys.stderr.isatty():
             self._open_bar()
         return self

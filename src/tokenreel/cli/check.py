@@ -1,0 +1,68 @@
+"""Commands that check: verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tokenreel.cli import options
+from tokenreel.cli.output import print_json, print_line
+from tokenreel.cli.progress import Progress
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command("verify")(verify_command)
+
+
+def verify_command(
+    path: Annotated[Path, typer.Argument(help="A built directory, a folder of shards, or one shard.")],
+    *,
+    level: Annotated[
+        str, typer.Option("--level", help="quick (headers, tables, samples) or full (every byte once).")
+    ] = "quick",
+    sample: Annotated[int | None, typer.Option("--sample", help="Documents sampled per shard at level quick.")] = None,
+    select: Annotated[
+        list[str] | None, typer.Option("--select", help="Only these codes or families; repeatable.")
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option("--ignore", help="Not these codes or families; repeatable.")
+    ] = None,
+    boundary: options.BoundaryText = None,
+    vocab: options.Vocab = None,
+    tokenizer: options.TokenizerFile = None,
+    source: Annotated[
+        Path | None, typer.Option("--source", help="The recipe's folder: splits are re-derived from the source.")
+    ] = None,
+    strict: options.Strict = False,
+    progress: options.ProgressKind = "auto",
+    json: options.Json = False,
+) -> None:
+    """Check a corpus and say what was proved, what is wrong, and what was not checked.
+
+    Exit status: 0 fine, 1 broken, 4 incomplete.
+    """
+    from tokenreel.verify import verify
+
+    with Progress("verify", progress, as_json=json) as bar:
+        report = verify(
+            path,
+            level=level,
+            sample=sample,
+            select=select or (),
+            ignore=ignore or (),
+            boundary=boundary,
+            vocab=vocab,
+            tokenizer=tokenizer,
+            source=source,
+            strict=strict,
+            progress=bar,
+        )
+    if json:
+        print_json(report.as_dict())
+    else:
+        for line in report.lines():
+            print_line(line)
+    raise typer.Exit(report.exit_status)

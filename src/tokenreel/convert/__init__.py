@@ -1,0 +1,1 @@
+"""Turn corpora into others, provably the same: merge, adopt."""
