@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tokenreel.text.engines import Batch, Encoder, open_engine
     from tokenreel.text.hub import pinned
     from tokenreel.text.probe import EngineChoice, choose_engine, probe_digest
-    from tokenreel.text.recheck import Rechecked, recheck
+    from tokenreel.text.recheck import Rechecked, recheck_batch
     from tokenreel.text.spec import END_OF_TEXT, TokenizerSpec
     from tokenreel.text.tokenizer import Tokenizer, decodes_back, load_tokenizer, tokenizer_from_bytes
     from tokenreel.text.train import train_bpe
@@ -32,7 +32,7 @@ _HOME = {
     "open_engine": "engines",
     "pinned": "hub",
     "probe_digest": "probe",
-    "recheck": "recheck",
+    "recheck_batch": "recheck",
     "tokenizer_from_bytes": "tokenizer",
     "train_bpe": "train",
 }
@@ -51,7 +51,7 @@ __all__ = [
     "open_engine",
     "pinned",
     "probe_digest",
-    "recheck",
+    "recheck_batch",
     "tokenizer_from_bytes",
     "train_bpe",
 ]

@@ -43,6 +43,7 @@ class JsonTokenizer:
         self.largest_id = max(vocab.values(), default=-1)
         if self.largest_id < 0:
             raise TokenizerError("TKZ002", "its vocabulary is empty", path=path or name)
+        self._check_added(path or name)
 
     @cached_property
     def engine_json(self) -> str:
@@ -97,14 +98,14 @@ class JsonTokenizer:
         """Return the text of ids; by a table of bytes (20 M ids a second) when lossless, else by the reference."""
         numbers: list[int] = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
         try:
-            if self.lossless:
-                return b"".join(map(self._token_bytes.__getitem__, numbers)).decode("utf-8", "replace")
-            text: str = self._plain.decode(numbers, skip_special_tokens=False)
-        except (KeyError, OverflowError, TypeError) as error:
-            unknown = next((n for n in numbers if self.id_to_token(n) is None), None)
+            spelled = list(map(self._token_bytes.__getitem__, numbers))
+        except KeyError as error:  # the package would leave the id out and say nothing
             raise TokenizerError(
-                "TKZ014", path=self.name, expected=f"ids of 0 to {self.largest_id}", found=unknown
-            ) from error
+                "TKZ014", path=self.name, expected=f"ids of 0 to {self.largest_id}", found=error.args[0]
+            ) from None
+        if self.lossless:
+            return b"".join(spelled).decode("utf-8", "replace")
+        text: str = self._plain.decode(numbers, skip_special_tokens=False)
         return text
 
     @cached_property
@@ -121,6 +122,14 @@ class JsonTokenizer:
     @cached_property
     def _special(self) -> Any:
         return self._open(self.name, special=True)
+
+    def _check_added(self, path: object) -> None:
+        """Refuse a file whose added tokens get other ids than it says: the package numbers them anew and is silent."""
+        for token in self._config.get("added_tokens") or []:
+            given, declared = self._plain.token_to_id(token.get("content", "")), token.get("id")
+            if given != declared:
+                message = f"the added token {token.get('content')!r} does not get the id that the file says"
+                raise TokenizerError("TKZ015", message, path=path, expected=declared, found=given)
 
     def _open(self, path: object, *, special: bool) -> Any:
         tokenizers = require("tokenizers", extra="build")

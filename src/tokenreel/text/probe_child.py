@@ -29,6 +29,7 @@ def main(request: Path, folder: Path) -> None:
         engine = candidate.open(tok, special=order["special"])
         mode: SpecialInText = "special" if order["special"] else "text"
         encoder = Encoder(tok, engine, candidate.name, candidate.version() or "", mode)
+        _say(folder, "encoding a first text")
         encoder.encode(["a"])  # imports and tables are start-up, not speed
         # The sample first: its time is that of an engine with nothing in its caches.
         for part in ("sample", "probe"):

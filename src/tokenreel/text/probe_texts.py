@@ -45,7 +45,7 @@ _BEYOND = (0x10000, 0x10300, 0x10400, 0x10900, 0x11000, 0x12000, 0x13000, 0x1680
 
 @cache
 def probe_texts() -> tuple[str, ...]:
-    """Return the probe set: some 900 texts, about 0.5 MB, always the same; pure."""
+    """Return the probe set: 1,547 texts, 0.4 MB, always the same; pure."""
     parts = (_small, _spaces, _spelled_specials, _blocks, _marks, _normal_forms, _runs, _mixtures, _long)
     return tuple(text for part in parts for text in part())
 

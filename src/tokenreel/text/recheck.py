@@ -41,7 +41,7 @@ class Rechecked:
         )
 
 
-def recheck(
+def recheck_batch(
     encoder: Encoder,
     texts: Any,
     ids: npt.NDArray[np.uint32],

@@ -21,7 +21,7 @@ SMALLEST_TRAINED = 257
 
 _KEYS = ("name", "path", "repo", "subfolder", "revision", "file", "eod", "sample_bytes")
 _TRAIN = re.compile(r"train:bpe:(\d{1,7})")
-_REPO = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_REPO = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+from tests.text.made import trained_json
+from tokenreel.errors import StorageError
+from tokenreel.text import TokenizerSpec, load_tokenizer, pinned
+from tokenreel.text.hub import hub_cache, resolve
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+OTHER = "f" * 40
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    root = tmp_path / "hub" / "models--org--name"
+    snapshot = root / "snapshots" / COMMIT
+    (snapshot / "sub").mkdir(parents=True)
+    (root / "refs").mkdir()
+    (root / "refs" / "main").write_text(COMMIT)
+    (root / "refs" / "broken").write_text("not a commit")
+    (root / "blobs").mkdir()
+    (root / "blobs" / "x").write_bytes(trained_json())
+    (snapshot / "tokenizer.json").symlink_to(root / "blobs" / "x")
+    (snapshot / "sub" / "t.json").write_bytes(trained_json(300))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return tmp_path / "hub"
+
+
+def spec(**table):
+    return TokenizerSpec.parse({"repo": "org/name", **table})
+
+
+def test_from_the_local_cache(cache):
+    found = resolve(spec(revision=COMMIT))
+    assert found.path.parts[-2:] == (COMMIT, "tokenizer.json")
+    tok = load_tokenizer(spec(revision=COMMIT, subfolder="sub", file="t.json"))
+    assert (tok.vocab_size, tok.name) == (300, "org/name/sub/t.json")
+
+
+def test_a_branch_is_resolved_once(cache):
+    assert pinned(spec()).revision == COMMIT
+    assert pinned(spec(revision=COMMIT)) == spec(revision=COMMIT)
+    assert pinned(TokenizerSpec.parse("bytes")).kind == "bytes"
+
+
+@pytest.mark.parametrize(
+    ("table", "code"),
+    [({"revision": OTHER}, "TKZ009"), ({"revision": COMMIT, "file": "no.json"}, "TKZ009"), ({"revision": "v2"}, "TKZ010"),
+     ({"revision": "broken"}, "TKZ010")],
+)  # fmt: skip
+def test_what_is_not_there(cache, table, code):
+    with pytest.raises(StorageError, match=code) as caught:
+        load_tokenizer(spec(**table))
+    assert caught.value.exit_status == 3
+    assert caught.value.hint.startswith("hf download org/name ")
+    assert f"--revision {table['revision']}" in caught.value.hint
+
+
+def test_the_hub_is_asked_last(cache, monkeypatch):
+    asked = []
+
+    def download(repo, name, *, revision, cache_dir):
+        asked.append((repo, name, revision, cache_dir))
+        path = cache / "models--org--name" / "snapshots" / OTHER / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(trained_json())
+        return str(path)
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(hf_hub_download=download))
+    assert resolve(spec(revision="v2", subfolder="a/b"), online=True).revision == OTHER
+    assert asked == [("org/name", "a/b/tokenizer.json", "v2", str(cache))]
+    resolve(spec(), online=True)
+    assert len(asked) == 1
+
+
+def test_a_hub_that_fails_is_an_error_with_its_reason(cache, monkeypatch):
+    def download(*_, **__):
+        raise ConnectionError("name resolution")
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(hf_hub_download=download))
+    with pytest.raises(StorageError, match=r"TKZ010[\s\S]*name resolution"):
+        resolve(spec(revision="v2"), online=True)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(StorageError, match=r"TKZ009[\s\S]*not installed"):
+        resolve(spec(revision=OTHER), online=True)
+
+
+def test_where_the_cache_is():
+    assert hub_cache({"HF_HUB_CACHE": "/a", "HF_HOME": "/b"}).as_posix() == "/a"
+    assert hub_cache({"HF_HOME": "/b"}).as_posix() == "/b/hub"
+    assert hub_cache({"XDG_CACHE_HOME": "/c"}).as_posix() == "/c/huggingface/hub"
+    assert hub_cache({}).parts[-3:] == (".cache", "huggingface", "hub")
