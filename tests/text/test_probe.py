@@ -56,11 +56,9 @@ def test_bad_engines_are_rejected_with_the_reason(name, reason):
 
 def test_a_hanging_engine_is_given_up():
     begin = time.monotonic()
-    choice = choose_engine(byte_bpe(), ["a"], candidates=[fake("hangs")], timeout=6.0)
-    assert (choice.name, choice.rejected) == (
-        "tokenizers",
-        (("hangs", "no answer in time while encoding a first text"),),
-    )
+    choice = choose_engine(byte_bpe(), ["a"], candidates=[fake("hangs")], timeout=3.0)
+    assert choice.name == "tokenizers"
+    assert choice.rejected[0][1].startswith("no answer in time while ")
     assert time.monotonic() - begin < 30
 
 

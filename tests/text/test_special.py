@@ -57,6 +57,20 @@ def test_slices_and_chunks_of_arrow_arrays():
     assert count_special(pa.chunked_array([], pa.string()), SPECIALS).tolist() == []
 
 
+def test_every_arrow_kind_of_text():
+    texts = ["a<s>", "", "é"]
+    kinds = (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string()))
+    arrays = [pa.array(texts, kind) for kind in kinds]
+    arrays += [pa.array([text.encode() for text in texts], kind) for kind in (pa.binary(), pa.large_binary())]
+    for array in arrays:
+        assert screen(array, SPECIALS, "text")[0].to_pylist() == texts
+        assert count_special(array, SPECIALS).tolist() == [1, 0, 0]
+    with pytest.raises(TokenizerError, match=r"TKZ005[^:]*: int64 in place of text"):
+        screen(pa.array([1, 2]), (), "text")
+    with pytest.raises(TokenizerError, match="TKZ005 byte 1 document 1"):
+        screen(pa.array([b"ok", b"a\xff"]), (), "text")
+
+
 def test_nulls_and_bad_bytes_are_named():
     with pytest.raises(TokenizerError, match="TKZ005 document 12"):
         screen(pa.array(["a", None]), (), "text", first_document=11)

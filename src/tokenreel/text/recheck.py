@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tokenreel.text.engines import Encoder
 
 ONE_IN = 1000
-"""The default: the reference is some 30 times slower, so it adds 3 to 5 % to encoding."""
+"""The default: the reference is 30 to 70 times slower, so it adds 3 to 7 % to encoding."""
 
 LARGEST_DOCUMENT = 4 << 20
 """Larger documents (UTF-8 bytes) are passed over: the reference takes a hundred bytes of memory a byte of text."""

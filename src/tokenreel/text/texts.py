@@ -33,8 +33,7 @@ def text_array(texts: Texts, first_document: int = 0) -> Any:
         texts = _from_strings(texts, first_document)
     if texts.null_count:
         raise _not_text("null in place of a text", first_document + int(np.argmax(texts.is_null())))
-    if texts.type != pa.large_string():
-        texts = texts.cast(pa.large_string())
+    texts = _as_large_strings(texts, first_document)
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
@@ -69,6 +68,21 @@ def _from_strings(texts: Sequence[str], first_document: int) -> Any:
                 message = f"lone surrogate U+{ord(text[error.start]):04X}"
                 raise _not_text(message, first_document + number, at) from None
         raise
+
+
+def _as_large_strings(texts: Any, first_document: int) -> Any:
+    import pyarrow as pa
+
+    kind = texts.type
+    if kind == pa.large_string():
+        return texts
+    if pa.types.is_dictionary(kind):
+        return _as_large_strings(texts.dictionary_decode(), first_document)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return texts.cast(pa.large_binary()).view(pa.large_string())  # validated as UTF-8 by the caller
+    if not (pa.types.is_string(kind) or pa.types.is_string_view(kind)):
+        raise _not_text(f"{kind} in place of text", first_document)
+    return texts.cast(pa.large_string())
 
 
 def _first_invalid(texts: Any, first_document: int) -> TokenizerError:
