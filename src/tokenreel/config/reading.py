@@ -1,0 +1,114 @@
+"""Read TOML into tables: overrides put in, unknown keys refused with the nearest known one."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+import msgspec
+
+from tokenreel.errors import RecipeError, nearest
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_PLACE = re.compile(r"\(at line (\d+), column (\d+)\)")
+
+
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return a TOML file as a table; raises `RecipeError` (RCP001, RCP002)."""
+    place = Path(path)
+    try:
+        text = place.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise RecipeError("RCP001", path=path, hint=f"ls {place.parent}") from error
+    except OSError as error:
+        raise RecipeError("RCP001", f"cannot read it: {error.strerror or error}", path=path) from error
+    except UnicodeDecodeError as error:
+        raise RecipeError("RCP002", "not UTF-8", path=path, offset=error.start) from error
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = _PLACE.search(str(error))
+        message = _PLACE.sub("", str(error)).strip()
+        where = f", column {found[2]}" if found else ""
+        line = int(found[1]) if found else None
+        raise RecipeError("RCP002", f"{message}{where}", path=path, line=line) from error
+
+
+def override(table: dict[str, Any], text: str) -> None:
+    """Put ``a.b=VALUE`` into a table; ``source.0.name`` or ``source[0].name`` reaches into a list.
+
+    A value that is not TOML is taken as a string: ``--set tokenizer.engine=reference`` needs no quotes. Raises
+    `RecipeError` (RCP005).
+
+    >>> table = {"source": [{"name": "a"}]}
+    >>> override(table, "split.modulo=50")
+    ... override(table, "source[0].name=b")
+    ... table
+    {'source': [{'name': 'b'}], 'split': {'modulo': 50}}
+    """
+    dotted, equals, value = text.partition("=")
+    keys = re.sub(r"\[(\d+)\]", r".\1", dotted.strip()).split(".")
+    if not equals or not all(_KEY.fullmatch(key) for key in keys):
+        raise RecipeError("RCP005", expected="key.key=value", found=text, hint="--set split.modulo=100")
+    at: Any = table
+    for key in keys[:-1]:
+        at = _inside(at, key, text, make=True)
+    last = keys[-1]
+    if isinstance(at, list):
+        _inside(at, last, text, make=False)
+        at[int(last)] = _value(value)
+    elif isinstance(at, dict):
+        at[last] = _value(value)
+    else:
+        raise _no_place(text, last)
+
+
+def _inside(at: Any, key: str, text: str, *, make: bool) -> Any:
+    if isinstance(at, list) and key.isdigit() and int(key) < len(at):
+        return at[int(key)]
+    if isinstance(at, dict):
+        return at.setdefault(key, {}) if make else at.get(key)
+    raise _no_place(text, key)
+
+
+def _no_place(text: str, key: str) -> RecipeError:
+    return RecipeError("RCP005", f"there is no {key!r} to set", found=text, hint="--set split.modulo=100")
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return text
+
+
+def refuse_unknown(table: Any, kind: type[msgspec.Struct], path: object = None, at: str = "") -> None:
+    """Raise `RecipeError` (RCP003) for the first key of `table`, at any depth, that `kind` does not have."""
+    if not isinstance(table, dict):
+        return
+    fields = get_type_hints(kind)
+    for key, value in table.items():
+        place = f"{at}.{key}" if at else str(key)
+        if key not in fields:
+            near = nearest(str(key), fields)
+            message = f"unknown key {place}" + (f"; did you mean {near}?" if near else "")
+            hint = f"rename {place} to {near}" if near else "tokenreel schema recipe"
+            raise RecipeError("RCP003", message, path=path, expected=", ".join(fields), found=key, hint=hint)
+        inner = next(_structs(fields[key]), None)
+        if inner is None:
+            continue
+        for number, item in enumerate(value if isinstance(value, list) else [value]):
+            refuse_unknown(item, inner, path, f"{place}[{number}]" if isinstance(value, list) else place)
+
+
+def _structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind
+    for inner in get_args(kind):
+        yield from _structs(inner)
