@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from tokenreel.hashing import sha256_file
 from tokenreel.store import LocalStore, MapPool
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Collection, Iterator, Sequence
 
     import numpy.typing as npt
@@ -37,8 +37,8 @@ def merge(
     Paths are without suffix. Sources of different integer types need the type of the result (`FormatError` MEG027
     else); ids that do not fit it are a `TokenError` (TOK010). A damaged source is a `FormatError`, as in `open_pair`.
     Before the result gets its name it is read again: its tables are validated, its counts and lengths compared with
-    the sources', its payload with the SHA-256 of what was read (MEG028). Memory: a few MiB, plus the largest document
-    where the type changes. Cost: every byte is read twice and written once.
+    the sources', its payload with the SHA-256 of what was read (MEG028). Memory: a few MiB whatever is merged. Cost:
+    the payload is read once and written once, and the result read again.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()

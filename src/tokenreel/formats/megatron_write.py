@@ -291,16 +291,24 @@ class MegatronWriter:
         self._idx.overwrite(pack_header(self._code, self.sequences, self.documents + 1))
 
     def _publish(self) -> None:
-        if self._idx_path.exists():
-            self._idx_path.unlink()
+        aside = temporary_name(self._idx_path.with_name(f"{self._idx_path.name}.old"))
+        with contextlib.suppress(FileNotFoundError):
+            self._idx_path.replace(aside)
             fsync_folder(self._idx_path.parent)
-        self._bin.temporary.replace(self._bin_path)
+        try:
+            self._bin.temporary.replace(self._bin_path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                aside.replace(self._idx_path)
+            raise
         try:
             commit(self._idx.temporary, self._idx_path)
         except BaseException:
             with contextlib.suppress(OSError):
                 self._bin_path.unlink()
             raise
+        finally:
+            aside.unlink(missing_ok=True)
 
 
 class _Guard:
