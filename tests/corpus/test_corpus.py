@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -195,3 +196,12 @@ def test_a_recorded_boundary_is_not_overruled(tmp_path: Path) -> None:
     assert corpus.boundary.suffix == (1,)
     with pytest.raises(TokenError, match="TOK004"):
         tokenreel.open(tmp_path, boundary="suffix=2")
+
+
+def test_unknown_boundaries_refuse_document_level_operations(tmp_path: Path) -> None:
+    write_pair(tmp_path / "a", [[[5, 1]]])
+    corpus = replace(tokenreel.open(tmp_path), boundary=tokenreel.Boundary())
+    for use in (lambda: corpus[0], lambda: corpus.lengths(0, 1), corpus.table):
+        with pytest.raises(DocumentError, match="DOC002"):
+            use()
+    assert corpus.stream(0, 2).tolist() == [5, 1]

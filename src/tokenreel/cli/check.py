@@ -37,7 +37,7 @@ def verify_command(
         Path | None, typer.Option("--source", help="The recipe's folder: splits are re-derived from the source.")
     ] = None,
     strict: options.Strict = False,
-    progress: options.ProgressKind = "auto",
+    progress: options.ProgressKind = options.Show.auto,
     json: options.Json = False,
 ) -> None:
     """Check a corpus and say what was proved, what is wrong, and what was not checked.
@@ -46,7 +46,7 @@ def verify_command(
     """
     from tokenreel.verify import verify
 
-    with Progress("verify", progress, as_json=json) as bar:
+    with Progress("verify", progress.value, as_json=json) as bar:
         report = verify(
             path,
             level=level,

@@ -61,7 +61,7 @@ def build_command(
     megatron_legacy_dtype: Annotated[
         bool, typer.Option("--megatron-legacy-dtype", help="Megatron's rule: uint16 only if vocab_size < 65500.")
     ] = False,
-    progress: options.ProgressKind = "auto",
+    progress: options.ProgressKind = options.Show.auto,
     json: options.Json = False,
 ) -> None:
     """Build a corpus from text. Killed at any moment and run again, it ends with the same bytes."""
@@ -70,7 +70,7 @@ def build_command(
     overrides = list(override or [])
     if megatron_legacy_dtype:
         overrides.append("output.megatron_legacy_dtype=true")
-    with Progress("build", progress, as_json=json) as bar:
+    with Progress("build", progress.value, as_json=json) as bar:
         report = build(
             recipe, out=out, workers=workers, overrides=overrides, dry_run=dry_run, built_at=built_at, progress=bar
         )
@@ -108,13 +108,13 @@ def adopt_command(
     boundary: options.BoundaryText = None,
     vocab: options.Vocab = None,
     accept: options.Accept = None,
-    progress: options.ProgressKind = "auto",
+    progress: options.ProgressKind = options.Show.auto,
     json: options.Json = False,
 ) -> None:
     """Check what bytes cannot say, then write it once, with hashes and identity, into tokenreel.json beside the data."""
     from tokenreel.convert.adopt import adopt
 
-    with Progress("adopt", progress, as_json=json) as bar:
+    with Progress("adopt", progress.value, as_json=json) as bar:
         report = adopt(path, boundary=boundary, vocab=vocab, accept=accept or (), progress=bar)
     if json:
         print_json(report.as_dict())

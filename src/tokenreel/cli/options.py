@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
-ProgressKind = Annotated[str, typer.Option("--progress", help="auto, json (lines on stderr) or none.")]
+
+
+class Show(StrEnum):
+    """How progress is shown."""
+
+    auto = "auto"
+    json = "json"
+    none = "none"
+
+
+ProgressKind = Annotated[
+    Show, typer.Option("--progress", help="A bar on a terminal, lines of JSON on stderr, or nothing.")
+]
 BoundaryText = Annotated[
     str | None, typer.Option("--boundary", help="How documents are delimited: prefix=ID[+ID...],suffix=ID[+ID...].")
 ]

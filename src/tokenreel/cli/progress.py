@@ -6,14 +6,13 @@ import json
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tokenreel.cli.output import bytes_text
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-Kind = Literal["auto", "json", "none"]
 EVERY = 0.2
 """Seconds between two updates."""
 
@@ -26,7 +25,8 @@ class Progress:
     """
 
     title: str
-    kind: Kind = "auto"
+    kind: str = "auto"
+    """``auto``, ``json`` or ``none``."""
     as_json: bool = False
     _began: float = field(default_factory=time.monotonic)
     _shown: float = 0.0

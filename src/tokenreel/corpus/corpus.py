@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokenreel.corpus.layout import ShardEntry
+    from tokenreel.corpus.manifest import Manifest
     from tokenreel.corpus.pieces import Pieces
     from tokenreel.corpus.statistics import Statistics
     from tokenreel.formats import Boundary, Shard
@@ -57,7 +58,7 @@ class Corpus:
     split_entries: dict[str, tuple[ShardEntry, ...]] = field(default_factory=dict)
     """Shards by split, where this is a root that has splits and none was chosen."""
     split_name: str | None = None
-    manifest: dict[str, Any] | None = None
+    manifest: Manifest | None = None
     """What ``tokenreel.json`` says, if there is one."""
     recorded_identity: dict[str, str] = field(default_factory=dict)
     """Identity by split as the manifest records it."""
@@ -96,6 +97,11 @@ class Corpus:
             raise SplitError(
                 "SPL001", path=self.path, expected=f"one of: {names}", hint=f"{self.path}/{next(iter(self.splits))}"
             )
+
+    def _delimited(self) -> None:
+        self._whole()
+        if not self.boundary.known:
+            raise DocumentError("DOC002", path=self.path, hint=f"tokenreel adopt {self.path} --boundary suffix=ID")
 
     # -- counts -------------------------------------------------------------------------------------------------------
 
@@ -176,6 +182,7 @@ class Corpus:
     def __getitem__(self, key: slice) -> Corpus: ...
     def __getitem__(self, key: int | slice) -> Ids | Corpus:
         """Return the stored ids of a document (negative numbers count from the end), or a slice as a corpus."""
+        self._delimited()
         n = len(self)
         if isinstance(key, slice):
             low, high, step = key.indices(n)
@@ -278,7 +285,7 @@ class Corpus:
 
     def table(self) -> DocTable:
         """Return the documents as orders see them."""
-        self._whole()
+        self._delimited()
         return UnitTable(self, "documents")
 
     def sequences(self) -> DocTable:

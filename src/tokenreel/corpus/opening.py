@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenreel.corpus.corpus import Corpus
 from tokenreel.corpus.layout import ShardEntry, splits_of
+from tokenreel.corpus.manifest import parse_manifest
 from tokenreel.errors import DocumentError, FormatError, ManifestError, StorageError, TokenError, UsageError
 from tokenreel.formats import Boundary, Found, find_shards, open_shard
 from tokenreel.store import LocalStore, read_json
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokenreel.corpus.manifest import Manifest
     from tokenreel.store import Entry, Store
 
 MANIFEST = "tokenreel.json"
@@ -68,7 +70,7 @@ def _is_of(path: str, name: str) -> bool:
 
 
 def _open(store: Store, listing: list[Entry], path: str, only: str | None, accept: tuple[str, ...]) -> Corpus:
-    manifest = _optional_json(store, MANIFEST)
+    manifest = parse_manifest(store.read(MANIFEST), f"{path}/{MANIFEST}") if store.exists(MANIFEST) else None
     config = _optional_json(store, RUN_CONFIG)
     boundary = _stored_boundary(manifest, config)
     if manifest is not None and only is None:
@@ -84,7 +86,7 @@ def _open(store: Store, listing: list[Entry], path: str, only: str | None, accep
         store,
         path,
         () if splits else tuple(entries.values()),
-        boundary or Boundary(table=True),
+        boundary,
         {name: tuple(entries[shard] for shard in names) for name, names in (splits or {}).items()},
         manifest=manifest,
         recorded_identity=recorded if only is None else {},
@@ -109,36 +111,31 @@ def _entry(store: Store, shard: Found, accept: tuple[str, ...]) -> ShardEntry:
 
 
 def _from_manifest(
-    store: Store,
-    listing: list[Entry],
-    path: str,
-    manifest: dict[str, Any],
-    boundary: Boundary | None,
-    accept: tuple[str, ...],
+    store: Store, listing: list[Entry], path: str, manifest: Manifest, boundary: Boundary, accept: tuple[str, ...]
 ) -> Corpus:
     sizes = {entry.path: entry.size for entry in listing}
     splits: dict[str, tuple[ShardEntry, ...]] = {}
-    try:
-        for name, split in manifest["splits"].items():
-            shards = []
-            for shard in split["shards"]:
-                files = tuple(str(file["path"]) for file in shard["files"])
-                for file in shard["files"]:
-                    _same_size(path, str(file["path"]), int(file["bytes"]), sizes)
-                counts = int(shard["documents"]), int(shard["sequences"]), int(shard["tokens"])
-                form, dtype = str(manifest["shard_format"]), str(manifest["dtype"])
-                shards.append(ShardEntry(form, str(shard["name"]), files, *counts, dtype))
-            splits[str(name)] = tuple(shards)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ManifestError(
-            "MAN003", f"{MANIFEST} lacks {error}", path=f"{path}/{MANIFEST}", hint=f"tokenreel verify {path}"
-        ) from error
+    for name, split in manifest.splits.items():
+        for file in (file for shard in split.shards for file in shard.files):
+            _same_size(path, file.path, file.bytes, sizes)
+        splits[name] = tuple(
+            ShardEntry(
+                manifest.shard_format,
+                shard.name,
+                tuple(file.path for file in shard.files),
+                shard.documents,
+                shard.sequences,
+                shard.tokens,
+                manifest.dtype,
+            )
+            for shard in split.shards
+        )
     single = splits.get("") if set(splits) == {""} else None
     return Corpus(
         store,
         path,
         single or (),
-        boundary or Boundary(table=True),
+        boundary,
         {} if single is not None else splits,
         manifest=manifest,
         recorded_identity=_identities(manifest),
@@ -154,24 +151,17 @@ def _same_size(root: str, path: str, said: int, sizes: dict[str, int]) -> None:
         )
 
 
-def _identities(manifest: dict[str, Any]) -> dict[str, str]:
-    splits = manifest.get("splits")
-    if not isinstance(splits, dict):
-        return {}
-    return {
-        str(name): str(split["identity"])
-        for name, split in splits.items()
-        if isinstance(split, dict) and split.get("identity")
-    }
+def _identities(manifest: Manifest) -> dict[str, str]:
+    return {name: split.identity for name, split in manifest.splits.items() if split.identity}
 
 
-def _stored_boundary(manifest: dict[str, Any] | None, config: dict[str, Any] | None) -> Boundary | None:
-    if manifest is not None and isinstance(manifest.get("boundary"), dict):
-        stored = manifest["boundary"]
-        return Boundary(tuple(stored.get("prefix", ())), tuple(stored.get("suffix", ())), bool(stored.get("table")))
+def _stored_boundary(manifest: Manifest | None, config: dict[str, Any] | None) -> Boundary:
+    if manifest is not None:
+        stored = manifest.boundary
+        return Boundary(stored.prefix, stored.suffix, stored.table)
     if config is not None and isinstance(config.get("eod_id"), int):
         return Boundary((), (int(config["eod_id"]),), table=True)
-    return None
+    return Boundary(table=True)
 
 
 def _optional_json(store: Store, path: str) -> dict[str, Any] | None:

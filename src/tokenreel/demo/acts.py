@@ -21,7 +21,7 @@ name = "demo"
 layout = "native"
 
 [tokenizer]
-train = "bpe:4096"          # byte-level BPE, trained on a sample of the corpus, saved in the output
+name = "train:bpe:4096"     # byte-level BPE, trained on a sample of the corpus, saved in the output
 eod = "<|endoftext|>"
 
 [split]

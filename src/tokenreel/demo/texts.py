@@ -55,7 +55,7 @@ def library_texts(limit: int) -> Iterator[tuple[str, str]]:
 
 def write_texts(folder: Path, limit: int = 3_000_000) -> list[TextFile]:
     """Write the texts as ``library-N.jsonl`` and ``licences.jsonl`` with the fields id and text; returns the files."""
-    files = []
+    files: list[TextFile] = []
     part: list[tuple[str, str]] = []
     for item in library_texts(limit):
         part.append(item)
