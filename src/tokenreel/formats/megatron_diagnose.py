@@ -164,19 +164,25 @@ def _index(layout: Layout, idx: Reader, path: str) -> Iterator[Problem]:
         for k in falls.tolist():
             left = int(entries[k - 1]) if k else before
             left_of_left = int(entries[k - 2]) if k > 1 else (before if k == 1 and begin else older)
+            right = int(entries[k + 1]) if k + 1 < len(entries) else None
             at, here = begin + k, int(entries[k])
             if (at == 1 and left != 0) or (at == layout.entries - 1 and here != layout.sequences):
                 continue  # the end of the index is wrong, which opening says
-            # Of two entries that contradict each other, the one that fits its other neighbour is right; so is the end.
-            left_is_wrong = left_of_left is not None and here >= left_of_left
-            if at > 1 and (left_is_wrong or at == layout.entries - 1):
-                entry, low, high, found = at - 1, left_of_left, here, left
-            else:
-                entry, low, high, found = at, left, layout.sequences, here
-            message = f"entry {entry} of the document index breaks its rise"
-            span = f"{low}..{high}"
+            # Two entries contradict each other: the one that fits its other neighbour is right, and so is an end.
+            left_may = at > 1 and (left_of_left is None or here >= left_of_left)
+            here_may = at < layout.entries - 1 and (right is None or right >= left)
+            entry = at if here_may and not left_may else at - 1
+            which = f"entry {entry}" if left_may != here_may else f"entry {at - 1} or {at}"
+            message = f"the document index falls from {left} to {here}: {which} is wrong"
+            limit = f">= {left}" if entry == at else f"<= {here}"
             yield Problem(
-                "MEG014", path, message, layout.index_at + 8 * entry, document=entry, expected=span, found=found
+                "MEG014",
+                path,
+                message,
+                layout.index_at + 8 * entry,
+                document=entry,
+                expected=limit,
+                found=here if entry == at else left,
             )
         older = int(entries[-2]) if len(entries) > 1 else before
         before = int(entries[-1])
