@@ -1,6 +1,6 @@
 """Write Megatron IndexedDataset v1 pairs: streaming, checked, and complete or absent.
 
-Memory is a fixed 1.5 MiB whatever is written: ids go to the temporary ``.bin``, lengths straight to their place in the
+Memory is some 10 MiB of buffers whatever is written: ids go to the temporary ``.bin``, lengths straight to their place in the
 temporary ``.idx``, boundaries of documents that are not one sequence to a third temporary; pointers are a prefix sum
 made at the end. Both files appear, under their names, only in `MegatronWriter.finish`.
 """
