@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,7 +113,6 @@ def main() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
 
     def build(source: str, container: str, tokenizer: str, out: str) -> int:
-        shutil.rmtree(out, ignore_errors=True)
         Path(out).mkdir(parents=True)
         return tool(source, container, tokenizer, out)
 
