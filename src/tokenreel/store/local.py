@@ -30,7 +30,7 @@ class LocalStore:
 
     def __init__(self, root: str | os.PathLike[str], pool: MapPool | None = None) -> None:
         self._root = Path(root)
-        self.pool = pool or MapPool()
+        self.pool = MapPool() if pool is None else pool  # an empty pool is falsy
 
     @property
     def root(self) -> str:
