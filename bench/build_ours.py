@@ -103,5 +103,16 @@ def raw(files: list[str], engine: str, tokenizer: str) -> list[list[dict[str, An
             worker.join(timeout=30)
 
 
+def profile(recipe: str, out: str) -> dict[str, Any]:
+    """Build in this one process, sampled: CPU seconds by function, and in all."""
+    from sampling import sample
+
+    import tokenreel
+    from tokenreel.build import build as build_here
+
+    _, spent, total = sample(lambda: build_here(recipe, out=out, workers=0), Path(tokenreel.__file__).parent)
+    return {"spent": spent, "total": total}
+
+
 if __name__ == "__main__":
-    serve({"build": build, "probe": probe, "raw": raw})
+    serve({"build": build, "probe": probe, "raw": raw, "profile": profile})

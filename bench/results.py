@@ -63,6 +63,25 @@ def environment(packages: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def conditions(facts: Mapping[str, Any]) -> str:
+    """The machine, the versions and the peers' versions, in a few lines."""
+
+    def listed(versions: Mapping[str, str] | str) -> str:
+        return (
+            versions
+            if isinstance(versions, str)
+            else ", ".join(f"{name} {version}" for name, version in versions.items())
+        )
+
+    lines = [
+        f"{facts['processor']}, {facts['cores']} cores, {facts['memory_gib']} GiB, {facts['system']}, Python {facts['python']}; "
+        f"{facts['day']}; load {facts['load_at_start']} at the start.",
+        f"Here: {listed(facts['versions'])}.",
+        *(f"Peer {name}: {listed(versions)}." for name, versions in facts.get("peers", {}).items()),
+    ]
+    return "\n".join(lines)
+
+
 def arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """Parse, and refuse a busy machine: with more load than cores a figure says nothing. `--force` runs, and records nothing."""
     parser.add_argument("--force", action="store_true", help="run on a busy machine too; nothing is recorded then")

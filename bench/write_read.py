@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from data import DATA
-from harness import HERE, MIB, Side, cores, note
+from harness import HERE, MIB, Side, note
 from peers import Peer, peer
-from results import arguments, environment, median, record, spread, table
+from results import arguments, conditions, environment, median, record, spread, table
 
 FOLDER = DATA / "write_read"
 SMALL = 10_000
@@ -150,9 +150,7 @@ def main() -> int:
     finally:
         shutil.rmtree(FOLDER, ignore_errors=True)
     ours = written["tokenreel write"]
-    text = f"## write_read\n\n{facts['processor']}, {cores()} cores, Python {facts['python']}, {facts['day']}; load {facts['load_at_start']} at the start; {options.rounds} rounds.\n"
-    text += f"tokenreel: {facts['versions']}; peer: {facts['peers']['megatron']}.\n"
-    text += f"{' '.join((__doc__ or '').split())}\n\n"
+    text = f"## write_read\n\n{conditions(facts)}\n\n{options.rounds} rounds. {' '.join((__doc__ or '').split())}\n\n"
     text += report(written, read, megatron, options.documents)
     added = max(run["added"] for run in ours)
     text += f"\nClaims: adds at most 50 MB: {'holds' if added <= 50e6 else 'FAILS'} ({added / 1e6:.1f} MB)"
