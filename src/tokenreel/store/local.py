@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING
 
 from tokenreel.errors import StorageError
@@ -89,6 +89,8 @@ class LocalStore:
         """Remove a file; one that is not there is no error."""
         try:
             self._at(path).unlink(missing_ok=True)
+        except NotADirectoryError:  # below a file: not there either
+            return
         except OSError as error:
             raise write_error(self._at(path), error) from error
         self.pool.drop(str(self._at(path)))
@@ -109,11 +111,10 @@ def _walk(folder: Path, prefix: str, above: tuple[tuple[int, int], ...]) -> Iter
         if item.name.endswith(TEMPORARY_SUFFIX):
             continue
         try:
-            if item.is_dir():
-                yield from _walk(folder / item.name, f"{prefix}{item.name}/", (*above, this))
-                continue
             status = item.stat()
         except OSError as error:
             raise read_error(folder / item.name, error) from error
-        if S_ISREG(status.st_mode):
+        if S_ISDIR(status.st_mode):
+            yield from _walk(folder / item.name, f"{prefix}{item.name}/", (*above, this))
+        elif S_ISREG(status.st_mode):
             yield Entry(prefix + item.name, status.st_size)
