@@ -302,14 +302,47 @@ def test_huge_counts_allocate_nothing() -> None:
     assert peak < 1 << 20
 
 
-def test_lengths_that_add_up_beyond_63_bits_are_damage_not_overflow() -> None:
-    n = 70_000
+def test_more_tokens_than_63_bits_address_are_a_short_payload(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 70_000  # the real limit needs an index of gigabytes
     lengths = np.full(n, 2**31 - 1, "<i4")
     pointers = np.concatenate(([0], np.cumsum(lengths[:-1].astype("i8")))) * 8
+    pointers[5] += 8
     head = IDX[:17] + struct.pack("<BQQ", 5, n, 2)
     idx = head + lengths.tobytes() + pointers.astype("<i8").tobytes() + np.array([0, n], "<i8").tobytes()
-    assert [p.code for p in problems(idx, b"\0" * 8)] == ["MEG018"]
-    assert problems(idx, b"\0" * 8)[0].sequence == 0
+    assert [(p.code, p.sequence) for p in problems(idx, b"\0" * 8)] == [("MEG016", 5), ("MEG018", 0)]
+    monkeypatch.setattr(megatron_diagnose, "_LIMIT", 1 << 40)  # sums beyond it cannot be compared, and are not
+    assert [(p.code, p.sequence) for p in problems(idx, b"\0" * 8)] == [("MEG018", 0)]
+
+
+def test_a_negative_length_is_found_even_where_everything_adds_up() -> None:
+    idx = tables([3, -1, 2], [0, 1, 2, 3], "uint16")
+    assert [(p.code, p.offset) for p in problems(idx, bytes(8))] == [("MEG015", 38)]
+
+
+def test_a_pointer_between_tokens_is_refused_at_opening() -> None:
+    store = in_memory(put(POINTERS + 32, "q", 21), BIN + b"x")  # the odd end agrees with the odd size
+    with pytest.raises(FormatError, match="MEG016"):
+        open_pair(store, "p")
+
+
+def test_a_wrong_length_and_a_wrong_pointer_are_told_apart() -> None:
+    idx = put(34, "i", 5, put(POINTERS + 24, "q", 0))
+    assert [(p.code, p.sequence) for p in problems(idx)] == [("MEG017", 0), ("MEG016", 3)]
+
+
+def test_a_pointer_between_tokens_is_no_wrong_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(megatron_diagnose, "_CHUNK", 2)
+    idx = put(34, "i", 5, put(POINTERS + 24, "q", 13))  # the last pointer of its chunk
+    assert [(p.code, p.sequence) for p in problems(idx)] == [("MEG017", 0), ("MEG016", 3)]
+
+
+def test_a_run_of_wrong_pointers_is_one_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(megatron_diagnose, "_CHUNK", 2)
+    sound = struct.unpack_from("<5q", IDX, POINTERS)
+    idx = IDX
+    for k in (1, 2, 3):
+        idx = put(POINTERS + 8 * k, "q", sound[k] + 2, idx)
+    assert [(p.code, p.sequence) for p in problems(idx)] == [("MEG016", 1)]
 
 
 def test_every_code_of_the_format_is_explained() -> None:

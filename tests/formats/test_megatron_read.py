@@ -145,6 +145,15 @@ def test_positions_across_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shard.documents_at(np.arange(len(owner))[::-1]).tolist() == owner[::-1]
 
 
+def test_a_document_index_that_is_plain_only_within_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(megatron_check, "CHUNK", 2)
+    monkeypatch.setattr("tokenreel.formats.megatron.CHUNK", 2)
+    documents: Documents = [[[1]], [], [[2]], [[3], [4]], [[5]]]  # entries 0 1 | 1 2 | 4 5
+    shard = open_pair(in_memory(*build(documents, "uint16")), "p")
+    assert not shard.plain
+    assert documents_of(shard) == documents
+
+
 def test_bounds_are_errors() -> None:
     shard = open_pair(in_memory(*build([[[1, 2]], [[3]]], "uint16")), "p")
     for i, j in ((-1, 1), (0, 3), (2, 1)):

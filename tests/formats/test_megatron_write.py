@@ -261,6 +261,53 @@ def test_nothing_appears_before_finish_nor_without_it(tmp_path: Path) -> None:
     assert everything_in(tmp_path) == []
 
 
+class Trickle:
+    """A file that takes at most five bytes at a time, as a nearly full disk or a signal may make one do."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def write(self, data: memoryview) -> int:
+        return int(self.inner.write(data[:5]))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def test_short_writes_are_completed(tmp_path: Path) -> None:
+    documents: Documents = [[[1, 2, 3, 4]], [[5, 6]], [[7]]]
+    with MegatronWriter(tmp_path / "p", "uint16") as writer:
+        for sink in (writer._bin, writer._idx):
+            sink._file = Trickle(sink._file)  # type: ignore[assignment]
+        writer.add_documents(np.arange(1, 8), np.array([4, 2, 1]))
+        payload, index = writer.finish()
+    assert bytes_of(tmp_path / "p") == build(documents, "uint16")
+    assert (payload.bytes, index.bytes) == (14, 34 + 12 * 3 + 8 * 4)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="names of open files are read from /proc")
+def test_both_files_are_durable_before_they_get_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def synced(handle: int) -> None:
+        name = Path(os.readlink(f"/proc/self/fd/{handle}")).name  # noqa: PTH115
+        done.append(f"sync {name.split('.')[2] if name.startswith('.') else 'folder'}")
+        fsync(handle)
+
+    def replaced(self: Path, target: Path) -> Path:
+        made = replace(self, target)
+        done.append(f"name {target.suffix[1:]}")
+        return made
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    with MegatronWriter(tmp_path / "p", "uint16") as writer:
+        writer.add_documents(np.array([1]), np.array([1]))
+        writer.finish()
+    assert done == ["sync bin", "sync idx", "name bin", "name idx", "sync folder"]
+
+
 def test_a_refusing_check_leaves_nothing(tmp_path: Path) -> None:
     seen: list[int] = []
 

@@ -72,7 +72,7 @@ def _sequences(layout: Layout, idx: Reader, prefix: str, bin_size: int) -> Itera
     path, width = f"{prefix}.idx", layout.dtype.itemsize
     total, last_shift, last_length = _totals(layout, idx)
     # The pointers and the .bin agree, the lengths do not: a length is wrong, not every pointer behind it.
-    blame_lengths = last_shift != 0 and total * width + last_shift == bin_size
+    blame_lengths = last_shift != 0 and last_shift % width == 0 and total * width + last_shift == bin_size
     done, shift, before = 0, 0, 0
     previous: int | None = None  # length of the sequence before the chunk
     for begin, lengths, pointers in _chunks(layout, idx):
@@ -92,7 +92,7 @@ def _sequences(layout: Layout, idx: Reader, prefix: str, bin_size: int) -> Itera
                 continue  # back to where it was
             sequence = begin + k
             length = int(lengths[k - 1]) if k else previous
-            lasts = k + 1 == len(shifts) or int(shifts[k + 1]) == here
+            lasts = (here - shift) % width == 0 and (k + 1 == len(shifts) or int(shifts[k + 1]) == here)
             if length is not None and (length < 0 or (blame_lengths and lasts)):
                 if length >= 0:
                     yield _length_problem(path, sequence - 1, length, (here - shift) // width)
