@@ -148,7 +148,7 @@ def parse_recipe(table: dict[str, Any], path: object = None) -> Recipe:
 
     >>> parse_recipe({"tokenizer": {"name": "bytes"}, "source": [{"name": "a", "pths": ["a.txt"]}]})
     Traceback (most recent call last):
-    tokenreel.errors.RecipeError: RCP003 unknown key source[0].pths ...
+    tokenreel.errors.RecipeError: RCP003 unknown key source[0].pths; did you mean paths? ...
     """
     from tokenreel.config.reading import refuse_unknown
 

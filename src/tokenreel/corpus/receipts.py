@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 RECEIPT_FORMAT = "tokenreel-receipt-1"
+RUN_CONFIG_FORMAT = "tokenreel-run-config-1"
 STATS_FORMAT = "tokenreel-stats-1"
 COMPLETE_FORMAT = "tokenreel-complete-1"
 SPLITS = ("train", "validation")
@@ -102,7 +103,12 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str | None = None
     eod_id: Count | None = None
     special_in_text: str | None = None
+    recheck: Count | None = None
+    """One document in so many is compared with the reference engine; receipts count them."""
     empty_documents: str | None = None
+    empty_inputs: str | None = None
+    sources: tuple[dict[str, Any], ...] = ()
+    """How the records of each source are read: name, fields, separator."""
     inputs: tuple[InputFile, ...] = ()
     layout: str | None = None
     builder: dict[str, Any] = {}

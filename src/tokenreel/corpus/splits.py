@@ -40,7 +40,7 @@ class SplitInput:
     """n + 1 byte offsets into `text`."""
     first: int = 0
     """Number of the first document among the kept documents of its input file."""
-    ids: Sequence[str] | None = None
+    ids: Sequence[str | None] | None = None
     """Upstream ids, one a document, where the recipe names a field for them."""
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class SplitInput:
         return len(self.offsets) - 1
 
     @classmethod
-    def of(cls, texts: Iterable[str], *, first: int = 0, ids: Sequence[str] | None = None) -> SplitInput:
+    def of(cls, texts: Iterable[str], *, first: int = 0, ids: Sequence[str | None] | None = None) -> SplitInput:
         """Return the input for a list of texts."""
         encoded = [text.encode() for text in texts]
         offsets = np.cumsum([0, *map(len, encoded)]).tolist()

@@ -1,0 +1,21 @@
+"""Text to corpus: sources, split, tokenise, write, receipts; resumable at any moment, the same bytes every time."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenreel.build.report import BuildReport
+    from tokenreel.build.run import build
+
+_HOME = {"BuildReport": "report", "build": "run"}
+
+__all__ = ["BuildReport", "build"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

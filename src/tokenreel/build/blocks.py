@@ -1,0 +1,157 @@
+"""The bytes of an input: read once, hashed while read, decompressed without trusting the end of the file."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import lzma
+import os
+import zlib
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tokenreel.errors import SourceError, require
+from tokenreel.store.atomic import read_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+READ_BYTES = 1 << 20
+_PORTIONS = {"gz": 1 << 16, "xz": 1 << 16, "zst": 1 << 14}
+"""Compressed bytes handed on at a time: what bounds memory when a few bytes expand to very many."""
+
+
+def compression(head: bytes) -> str | None:
+    """Return ``gz``, ``zst``, ``xz`` or None for the first bytes of a file.
+
+    >>> compression(bytes([0x1F, 0x8B, 8])), compression(b"{}")
+    ('gz', None)
+    """
+    if head[:2] == b"\x1f\x8b":
+        return "gz"
+    if head[:4] == b"\x28\xb5\x2f\xfd" or (head[1:4] == b"\x2a\x4d\x18" and head[:1] and head[0] >> 4 == 5):
+        return "zst"
+    if head[:6] == b"\xfd7zXZ\x00":
+        return "xz"
+    return None
+
+
+class HashedFile:
+    """Reads a file once from start to end; `check` says whether it was the file that was planned."""
+
+    __slots__ = ("_digest", "bytes", "path")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._digest = hashlib.sha256()
+        self.bytes = 0
+
+    def blocks(self, size: int = READ_BYTES) -> Iterator[bytes]:
+        """Yield the file's bytes in blocks of at most `size`; raises `StorageError` (STO001, STO002)."""
+        try:
+            with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123 (raw and unbuffered)
+                while block := file.read(size):
+                    self._digest.update(block)
+                    self.bytes += len(block)
+                    yield block
+        except OSError as error:
+            raise read_error(self.path, error) from error
+
+    def drain(self) -> None:
+        """Read the whole file for its hash alone."""
+        for _ in self.blocks(1 << 22):
+            pass
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of what was read so far."""
+        return self._digest.hexdigest()
+
+    def check(self, size: int, sha256: str) -> None:
+        """Raise `SourceError` (SRC012) unless the bytes read are those that were planned."""
+        if (self.bytes, self.sha256) != (size, sha256):
+            raise SourceError(
+                "SRC012",
+                path=self.path,
+                expected=f"{size} bytes, SHA-256 {sha256}",
+                found=f"{self.bytes} bytes, SHA-256 {self.sha256}",
+                hint="find what writes there, then run the build again into an empty folder",
+            )
+
+
+def decompressed(raw: Iterator[bytes], path: str) -> Iterator[bytes]:
+    """Yield the bytes inside a file, whatever it is compressed with; told by content, a ``.gz`` name alone says nothing.
+
+    Raises `SourceError`: SRC010 the compressed data end too early, SRC011 they are damaged, or the name promises a
+    compression that the content is not.
+    """
+    first = next(raw, b"")
+    kind = compression(first)
+    promised = path.rpartition(".")[2].lower()
+    if kind is None:
+        if first and promised in _PORTIONS:
+            raise SourceError(
+                "SRC011", f"its name ends in .{promised}, its bytes are not", path=path, offset=0, found=first[:4].hex()
+            )
+        if first:
+            yield first
+        yield from raw
+        return
+    yield from _inflate(kind, first, raw, path)
+
+
+class _Member(Protocol):
+    """One gzip member, zstandard frame or xz stream; the three libraries agree on this."""
+
+    eof: bool
+    unused_data: bytes
+
+    def decompress(self, data: bytes) -> bytes: ...
+
+
+def _inflate(kind: str, first: bytes, raw: Iterator[bytes], path: str) -> Iterator[bytes]:
+    new = _opener(kind)
+    member: _Member | None = None
+    errors: tuple[type[Exception], ...] = (zlib.error, lzma.LZMAError, EOFError, *_zstd_errors(kind))
+    offset = finished = 0
+    for block in _portions(first, raw, _PORTIONS[kind]):
+        data = block
+        while data:
+            if member is None:
+                # Zeros may follow a finished member: padding of tapes and of xz.
+                data = data.lstrip(b"\0") if finished and kind != "zst" else data
+                if not data:
+                    break
+                member = new()
+            try:
+                out = member.decompress(data)
+            except errors as error:
+                raise SourceError("SRC011", str(error), path=path, offset=offset) from error
+            if out:
+                yield out
+            data = b""
+            if member.eof:
+                data, member, finished = member.unused_data, None, finished + 1
+        offset += len(block)
+    if member is not None:
+        raise SourceError(
+            "SRC010", path=path, offset=offset, expected=f"the end of the {kind} data", found="the end of the file"
+        )
+
+
+def _portions(first: bytes, raw: Iterator[bytes], size: int) -> Iterator[bytes]:
+    for block in itertools.chain((first,), raw):
+        for at in range(0, len(block), size):
+            yield block[at : at + size]
+
+
+def _opener(kind: str) -> Any:
+    if kind == "gz":
+        return lambda: zlib.decompressobj(wbits=31)
+    if kind == "xz":
+        return lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
+    zstandard = require("zstandard", extra="build")
+    return lambda: zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+
+
+def _zstd_errors(kind: str) -> tuple[type[Exception], ...]:
+    return (require("zstandard", extra="build").ZstdError,) if kind == "zst" else ()

@@ -1,0 +1,168 @@
+"""A worker process: takes jobs on stdin, builds them, answers on stdout; JSON lines both ways, nothing pickled.
+
+It ends at once when its parent does: the end of stdin is noticed by a thread of its own, in the middle of a job too.
+While it works it holds a shared lock on the output's receipts, so that a later build can wait until it is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tokenreel.build.lock import shared_lock
+from tokenreel.build.unit import Job, Plan, build_unit
+from tokenreel.corpus.splits import split_rule
+from tokenreel.errors import TokenreelError
+from tokenreel.text import open_engine, tokenizer_from_bytes
+
+if TYPE_CHECKING:
+    from tokenreel.corpus.splits import SplitRule
+    from tokenreel.text import Encoder
+
+TICK_SECONDS = 0.1
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker needs before its first job."""
+
+    plan: Plan
+    rule: str
+    rule_options: dict[str, Any]
+    tokenizer: bytes | None
+    """The tokenizer's file; None: ``bytes``."""
+    tokenizer_name: str
+    engine: str
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """An error on its way to the parent."""
+
+    kind: str
+    """Name of the error class in `tokenreel.errors`; another: the exception that was not foreseen."""
+    code: str = ""
+    message: str = ""
+    where: dict[str, str | int] = {}
+    expected: Any = None
+    found: Any = None
+    hint: str | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line from a worker: ready, progress, done, or failed."""
+
+    part: str = ""
+    bytes: int = 0
+    tokens: int = 0
+    done: bool = False
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    failure: Failure | None = None
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return an error as it travels."""
+    if isinstance(error, TokenreelError):
+        facts = error.as_dict()
+        return Failure(
+            kind=type(error).__name__,
+            code=error.code,
+            message=error.message,
+            where=error.where,
+            expected=facts.get("expected"),
+            found=facts.get("found"),
+            hint=error.hint,
+        )
+    if isinstance(error, MemoryError):
+        return Failure(kind="MemoryError", message="out of memory")
+    return Failure(kind=type(error).__name__, message="".join(traceback.format_exception(error)))
+
+
+def open_worker(setup: Setup) -> tuple[Encoder, SplitRule]:
+    """Return the encoder and the split rule of a build, in this process."""
+    if setup.tokenizer is None:
+        from tokenreel.text import load_tokenizer
+
+        tok = load_tokenizer("bytes")
+    else:
+        tok = tokenizer_from_bytes(setup.tokenizer, name=setup.tokenizer_name)
+    mode: Any = setup.plan.special_in_text
+    return open_engine(tok, setup.engine, special_in_text=mode), split_rule(setup.rule, setup.rule_options)
+
+
+def main() -> None:
+    """Serve one parent until it closes stdin."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    # Whatever engines print must not mix with answers.
+    os.dup2(2, 1)
+    jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
+
+    def answer(line: Answer) -> None:
+        answers.write(msgspec.json.encode(line) + b"\n")
+
+    try:
+        setup = msgspec.json.decode(jobs.get(), type=Setup)
+        _few_threads()
+        stack = contextlib.ExitStack()
+        stack.enter_context(shared_lock(Path(setup.plan.out) / "receipts"))
+        encoder, rule = open_worker(setup)
+    except BaseException as error:  # noqa: BLE001 (a Rust panic is a BaseException; all of it is the parent's to raise)
+        answer(Answer(failure=failure_of(error)))
+        return
+    answer(Answer())
+    while True:
+        job = msgspec.json.decode(jobs.get(), type=Job)
+        last = began = time.monotonic()
+        cpu = time.process_time()
+
+        def tick(read: int, tokens: int, part: str = job.part) -> None:
+            nonlocal last
+            if time.monotonic() - last >= TICK_SECONDS:
+                last = time.monotonic()
+                answer(Answer(part=part, bytes=read, tokens=tokens))
+
+        try:
+            receipt = build_unit(job, setup.plan, encoder, rule, tick)
+        except BaseException as error:  # noqa: BLE001
+            answer(Answer(part=job.part, failure=failure_of(error)))
+            continue
+        tokens = sum(split.total_tokens for split in receipt.splits.values())
+        answer(
+            Answer(
+                part=job.part,
+                bytes=job.bytes,
+                tokens=tokens,
+                done=True,
+                seconds=time.monotonic() - began,
+                cpu_seconds=time.process_time() - cpu,
+            )
+        )
+
+
+def _listen(jobs: queue.SimpleQueue[bytes]) -> None:
+    # The descriptor itself: a thread that waits inside sys.stdin would make the interpreter abort at its end.
+    waiting = b""
+    while data := os.read(0, 1 << 20):
+        *lines, waiting = (waiting + data).split(b"\n")
+        for line in lines:
+            jobs.put(line)
+    os._exit(0)
+
+
+def _few_threads() -> None:
+    """Keep pyarrow to this worker's own core."""
+    import pyarrow as pa
+
+    pa.set_cpu_count(1)
+
+
+if __name__ == "__main__":
+    main()
