@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -127,6 +127,8 @@ class Stores(RuleBasedStateMachine):
 
 
 TestStores = Stores.TestCase
+# Every write is three fsyncs: a quarter of the profile's sequences is a second, all of them are a coffee break.
+TestStores.settings = settings(max_examples=max(25, settings().max_examples // 4), stateful_step_count=30)
 
 
 @pytest.fixture(params=["memory", "local"])
