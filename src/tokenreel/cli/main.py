@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tokenreel.cli.output import ReaderGone, print_json, write_out
 from tokenreel.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TokenreelError
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words
     try:
-        return _run(words, as_json=as_json)
+        status = _run(words, as_json=as_json)
+        write_out("", flush=True)
+        return status
     except TokenreelError as error:
         _fail(error.as_dict(), str(error), as_json=as_json)
         return error.exit_status
@@ -28,9 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             as_json=as_json,
         )
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): say nothing more, also not at interpreter exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ReaderGone:
         return EXIT_OK
     except Exception as error:  # noqa: BLE001 (the last line of defence: a bug is reported as one)
         return _bug(error, as_json=as_json)
@@ -65,8 +65,6 @@ def _run(words: list[str], *, as_json: bool) -> int:
 
 def _fail(error: dict[str, object], text: str, *, as_json: bool) -> None:
     if as_json:
-        from tokenreel.cli.output import print_json
-
         print_json({"error": error})
     else:
         sys.stderr.write(f"error: {text}\n")

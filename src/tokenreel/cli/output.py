@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+class ReaderGone(Exception):  # noqa: N818 (nothing went wrong)
+    """Whoever read our output went away, as ``| head`` does."""
+
+
+def write_out(text: str, *, flush: bool = False) -> None:
+    """Write to stdout; raises `ReaderGone` where the pipe is closed."""
+    try:
+        sys.stdout.write(text)
+        if flush:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered must not fail again when the interpreter exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise ReaderGone from None
+
+
 def print_json(value: object) -> None:
     """Print one JSON document on stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1, default=_plain) + "\n")
-    sys.stdout.flush()
+    write_out(json.dumps(value, ensure_ascii=False, indent=1, default=_plain) + "\n", flush=True)
 
 
 def _plain(value: object) -> Any:
@@ -25,7 +41,7 @@ def _plain(value: object) -> Any:
 
 def print_line(text: str = "") -> None:
     """Print one line on stdout."""
-    sys.stdout.write(text + "\n")
+    write_out(text + "\n")
 
 
 def note(text: str) -> None:
