@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     Ids = npt.NDArray[np.integer[Any]]
 
-BATCH_TOKENS = 1 << 22
+BATCH_BYTES = 1 << 22
+"""Ids read at a time: small enough that `Reader.array` copies, so a file that shrinks meanwhile is an error."""
 BATCH_DOCUMENTS = 1 << 17
 
 
@@ -218,22 +219,23 @@ class Corpus:
         return self.table().lengths(i, j)
 
     def batches(
-        self, max_tokens: int = BATCH_TOKENS, max_documents: int = BATCH_DOCUMENTS
+        self, max_tokens: int | None = None, max_documents: int = BATCH_DOCUMENTS
     ) -> Iterator[tuple[Ids, npt.NDArray[np.int64]]]:
         """Yield (ids end to end, lengths) of whole documents in order; a batch never spans shards.
 
-        A batch is at most `max_tokens` ids, or one longer document.
+        A batch is at most `max_tokens` ids (4 MiB of them when left out), or one longer document.
         """
         import numpy as np
 
         self._whole()
+        limit = max_tokens or BATCH_BYTES // self.dtype.itemsize
         for number, first, last in self.parts():
             shard = self.shard(number)
             at = first
             while at < last:
                 stop = min(last, at + max_documents)
                 edges = shard.document_edges(at, stop)
-                take = max(1, int(np.searchsorted(edges, edges[0] + max_tokens, side="right")) - 1)
+                take = max(1, int(np.searchsorted(edges, edges[0] + limit, side="right")) - 1)
                 begin, end = int(edges[0]), int(edges[take])
                 yield shard.read(begin, end), np.diff(edges[: take + 1])
                 at += take
