@@ -1,0 +1,161 @@
+"""Rules over ``documents.parquet``: its contents against the shards, the receipts and COMPLETE.json."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenreel.corpus.documents import documents_digests, file_digest
+from tokenreel.corpus.layout import split_of
+from tokenreel.errors import MissingExtra, TokenreelError, require
+from tokenreel.store import LocalStore
+from tokenreel.verify.target import COMPLETE, DOCUMENTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tokenreel.verify.finding import Findings
+    from tokenreel.verify.target import Target
+
+BATCH = 1 << 16
+# What pyarrow raises over damaged bytes, besides its own exceptions.
+UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError)
+
+
+def check_documents_quick(target: Target, findings: Findings) -> None:
+    """Check the number of rows against the shards; reads the file's footer."""
+    parquet = _parquet(target, findings)
+    if parquet is None:
+        return
+    try:
+        with parquet.ParquetFile(_place(target)) as file:
+            rows = int(file.metadata.num_rows)
+    except UNREADABLE as error:
+        _cannot_read(findings, error)
+        return
+    there = sum(shard.documents for _, shard in target.opened())
+    if rows != there and not target.broken:
+        findings.error("DOC011", "rows", path=DOCUMENTS, expected=f"{there}, one per document", found=rows)
+
+
+def check_documents(target: Target, findings: Findings) -> None:
+    """Check every row against the shards, and the digests of rows against receipts and COMPLETE.json.
+
+    Cost: reads the file twice, a batch of 65,536 rows at a time.
+    """
+    parquet = _parquet(target, findings)
+    if parquet is None:
+        return
+    place: Any = _place(target)
+    try:
+        digests = documents_digests(place)
+        if isinstance(place, io.BytesIO):
+            place.seek(0)
+        with parquet.ParquetFile(place) as file:
+            _check_rows(target, file, findings)
+    except TokenreelError as error:
+        findings.caught(error, target.store.root, path=DOCUMENTS)
+        return
+    except UNREADABLE as error:
+        _cannot_read(findings, error)
+        return
+    for receipt in (sidecar.value for sidecar in target.receipts.values()):
+        for split, said in receipt.documents_sha256.items() if receipt is not None else ():
+            name = f"shards/{split}/{receipt.part}" if receipt is not None else ""
+            found = digests.get(name, (0, "no rows"))[1]
+            if found != said:
+                findings.error(
+                    "DOC013", path=DOCUMENTS, shard=name, expected=f"{said}, as its receipt says", found=found
+                )
+    complete = target.complete.value if target.complete else None
+    if complete is not None and complete.documents_sha256 is not None:
+        whole = file_digest({name: digest for name, (_, digest) in digests.items()})
+        if whole != complete.documents_sha256:
+            findings.error(
+                "MAN047",
+                f"documents_sha256 of {COMPLETE}",
+                path=DOCUMENTS,
+                expected=complete.documents_sha256,
+                found=whole,
+            )
+    elif complete is not None:
+        findings.error("MAN003", f"{DOCUMENTS} is there, and documents_sha256 is missing", path=COMPLETE)
+
+
+def _parquet(target: Target, findings: Findings) -> Any:
+    """Return pyarrow.parquet, or None when there is nothing to check or nothing to check it with."""
+    if target.missing(DOCUMENTS) or not target.whole:
+        return None
+    try:
+        return require("pyarrow.parquet", extra="build")
+    except MissingExtra as error:
+        findings.skip(DOCUMENTS, error.message, error.hint or "")
+        return None
+
+
+def _place(target: Target) -> Path | io.BytesIO:
+    if isinstance(target.store, LocalStore):
+        from pathlib import Path
+
+        return Path(target.store.root) / DOCUMENTS
+    return io.BytesIO(target.store.read(DOCUMENTS))
+
+
+def _cannot_read(findings: Findings, error: Exception) -> None:
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    findings.error("DOC011", f"it cannot be read: {first}", path=DOCUMENTS)
+
+
+def _check_rows(target: Target, file: Any, findings: Findings) -> None:
+    """Shards stand in the corpus's order, documents are numbered from 0, and lengths are those of the tables."""
+    order = [found for chosen in _in_order(target) for found in chosen]
+    wanted = [(found, shard.documents) for found in order if (shard := target.shard(found)) is not None]
+    if target.broken:
+        findings.skip(f"rows of {DOCUMENTS} against the shards", "a shard cannot be read", "mend the findings first")
+        return
+    names = np.array([found.name for found, _ in wanted], dtype=object)
+    bases = np.cumsum([0, *(documents for _, documents in wanted)])
+    row = 0
+    for batch in file.iter_batches(batch_size=BATCH, columns=["shard", "split", "index", "length"]):
+        count = batch.num_rows
+        rows = np.arange(row, row + count)
+        inside = rows < bases[-1]
+        home = np.searchsorted(bases, rows[inside], side="right") - 1
+        shards = np.array(batch.column("shard").to_pylist(), dtype=object)[inside]
+        splits = np.array(batch.column("split").to_pylist(), dtype=object)[inside]
+        index = batch.column("index").to_numpy(zero_copy_only=False)[inside]
+        length = batch.column("length").to_numpy(zero_copy_only=False)[inside]
+        local = rows[inside] - bases[home]
+        expected_splits = np.array([split_of(name) for name in names], dtype=object)
+        for column, found_there, expected in (
+            ("shard", shards, names[home] if len(names) else shards),
+            ("split", splits, expected_splits[home] if len(names) else splits),
+            ("index", index, local),
+            ("length", length, _lengths(target, wanted, home, local)),
+        ):
+            bad = np.flatnonzero(found_there != expected)
+            for k in bad[:20].tolist():
+                findings.error(
+                    "DOC011", column, path=DOCUMENTS, document=row + k, expected=expected[k], found=found_there[k]
+                )
+        row += count
+    if row != int(bases[-1]):
+        findings.error("DOC011", "rows", path=DOCUMENTS, expected=f"{int(bases[-1])}, one per document", found=row)
+
+
+def _in_order(target: Target) -> list[list[Any]]:
+    splits = target.splits()
+    return [splits[name] for name in sorted(splits, key=str.encode)]
+
+
+def _lengths(target: Target, wanted: list[tuple[Any, int]], home: Any, local: Any) -> Any:
+    out = np.zeros(len(home), dtype=np.int64)
+    for number in np.unique(home).tolist():
+        shard = target.shard(wanted[number][0])
+        mine = home == number
+        if shard is not None:
+            low, high = int(local[mine].min()), int(local[mine].max())
+            out[mine] = np.diff(shard.document_edges(low, high + 1))[local[mine] - low]
+    return out

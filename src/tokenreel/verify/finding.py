@@ -1,0 +1,251 @@
+"""What verification returns: findings with codes, what was not checked and why, and the exit status they amount to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from tokenreel.errors import EXIT_DATA, EXIT_INCOMPLETE, EXIT_OK, StorageError, TokenreelError, codes, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Severity = Literal["error", "warning", "information", "incomplete"]
+KEPT = 20
+"""Findings of one code that are kept whole; the rest are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that verification found, at the narrowest place it can prove.
+
+    ``incomplete`` is a severity of its own: nothing is wrong, but something that belongs to a finished corpus is not
+    there yet.
+
+    >>> Finding("MAN040", "error", path="a.bin", expected="00", found="ff").line()
+    "error MAN040 a.bin: a file's SHA-256 is not the recorded one (expected 00, found ff)"
+    """
+
+    code: str
+    severity: Severity
+    message: str = ""
+    """Empty: the code's title."""
+    path: str | None = None
+    """Relative to the report's path."""
+    offset: int | None = None
+    """Byte in `path`."""
+    shard: str | None = None
+    document: int | None = None
+    """Number within the shard, or within the file that `path` names."""
+    expected: object = None
+    found: object = None
+
+    @property
+    def text(self) -> str:
+        """The message, or the code's title where there is none."""
+        if self.message or self.code not in codes():
+            return self.message
+        return codes()[self.code].title
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the JSON form; fields that say nothing are left out."""
+        out: dict[str, object] = {"code": self.code, "severity": self.severity, "message": self.text}
+        for name in ("path", "offset", "shard", "document", "expected", "found"):
+            value = getattr(self, name)
+            if value is not None:
+                out[name] = value if isinstance(value, str | int | float | bool | list | dict) else str(value)
+        return out
+
+    def line(self) -> str:
+        """Return the one-line form for a terminal."""
+        where: dict[str, str | int] = {}
+        if self.path is not None:
+            where["path"] = self.path
+        if self.offset is not None:
+            where["offset"] = self.offset
+        # The shard is its files' path without suffix: said once.
+        if self.shard is not None and not (self.path or "").startswith(self.shard):
+            where["shard"] = self.shard
+        if self.document is not None:
+            where["document"] = self.document
+        return f"{self.severity} {self.code} {describe(self.text, where, self.expected, self.found)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotChecked:
+    """Something that could not be checked: never a finding, always said."""
+
+    what: str
+    why: str
+    how: str = ""
+    """What to do so that it is checked."""
+    asked: bool = False
+    """Whether the check was asked for by an option: then the report is incomplete (exit 4)."""
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the JSON form."""
+        return {"what": self.what, "why": self.why, "how": self.how, "asked": self.asked}
+
+    def line(self) -> str:
+        """Return the one-line form for a terminal."""
+        return f"not checked: {self.what}: {self.why}" + (f"; {self.how}" if self.how else "")
+
+
+class Findings:
+    """Collects findings: the first `KEPT` of each code and the number of all of them; not thread-safe.
+
+    `select` and `ignore` are codes or beginnings of codes (``MAN``, ``TOK01``). Ignored findings are counted apart, so
+    that a report says what was overruled; those not selected are left out.
+    """
+
+    def __init__(self, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> None:
+        self.select = tuple(code.strip().upper() for code in select)
+        self.ignore = tuple(code.strip().upper() for code in ignore)
+        self.kept: list[Finding] = []
+        self.counts: dict[str, int] = {}
+        self.severities: dict[Severity, int] = {}
+        self.ignored: dict[str, int] = {}
+        self.not_checked: list[NotChecked] = []
+
+    def wants(self, codes_of_rule: Iterable[str]) -> bool:
+        """Return whether any of these codes would be reported."""
+        return any(self._selected(code) for code in codes_of_rule)
+
+    def _selected(self, code: str) -> bool:
+        return not self.select or code.startswith(self.select)
+
+    def add(self, finding: Finding, count: int = 1) -> None:
+        """Add a finding that stands for `count` of its code."""
+        if not self._selected(finding.code):
+            return
+        if self.ignore and finding.code.startswith(self.ignore):
+            self.ignored[finding.code] = self.ignored.get(finding.code, 0) + count
+            return
+        seen = self.counts.get(finding.code, 0)
+        self.counts[finding.code] = seen + count
+        self.severities[finding.severity] = self.severities.get(finding.severity, 0) + count
+        if seen < KEPT:
+            self.kept.append(finding)
+
+    def error(self, code: str, message: str = "", **where: Any) -> None:
+        """Add an error."""
+        self.add(Finding(code, "error", message, **where))
+
+    def warning(self, code: str, message: str = "", **where: Any) -> None:
+        """Add a warning."""
+        self.add(Finding(code, "warning", message, **where))
+
+    def incomplete(self, code: str, message: str = "", **where: Any) -> None:
+        """Add what a finished corpus has and this one does not."""
+        self.add(Finding(code, "incomplete", message, **where))
+
+    def skip(self, what: str, why: str, how: str = "", *, asked: bool = False) -> None:
+        """Say that something could not be checked."""
+        note = NotChecked(what, why, how, asked)
+        if note not in self.not_checked:
+            self.not_checked.append(note)
+
+    def caught(self, error: TokenreelError, root: str, **where: Any) -> None:
+        """Add what a reader raised; `where` fills places that the error does not name.
+
+        Storage that refuses to be read (a full disk, no permission) is no property of the data and is raised on; a
+        file that is shorter than it was, or not there any more, is.
+        """
+        if isinstance(error, StorageError) and error.code in ("STO002", "STO003"):
+            raise error
+        places = {key: value for key, value in error.where.items() if key in ("path", "offset", "shard", "document")}
+        if "path" in places:
+            places["path"] = str(places["path"]).removeprefix(root).lstrip("/")
+        merged = {**where, **places}
+        self.error(error.code, error.message, **merged, expected=error.expected, found=error.found)
+
+    def merge(self, other: Findings) -> None:
+        """Add everything another collector found, in its order."""
+        for finding in other.kept:
+            self.add(finding)
+        for code, count in other.counts.items():
+            kept = sum(finding.code == code for finding in other.kept)
+            if count > kept and code in self.counts:
+                severity = next(f.severity for f in other.kept if f.code == code)
+                self.counts[code] += count - kept
+                self.severities[severity] += count - kept
+        for code, count in other.ignored.items():
+            self.ignored[code] = self.ignored.get(code, 0) + count
+        for note in other.not_checked:
+            self.skip(note.what, note.why, note.how, asked=note.asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of `verify`; plain data."""
+
+    path: str
+    level: str
+    findings: tuple[Finding, ...]
+    counts: dict[str, int]
+    """All findings by code, kept or not."""
+    severities: dict[Severity, int]
+    not_checked: tuple[NotChecked, ...]
+    checked: tuple[str, ...]
+    """What the rules that ran check, in words."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What is true and no finding: shards, documents, tokens, the validation share, bytes hashed."""
+    ignored: dict[str, int] = field(default_factory=dict)
+    strict: bool = False
+
+    @property
+    def status(self) -> Literal["ok", "broken", "incomplete"]:
+        """``broken`` with an error (or, if strict, a warning); ``incomplete`` if not finished or not checkable."""
+        if self.severities.get("error") or (self.strict and self.severities.get("warning")):
+            return "broken"
+        if self.severities.get("incomplete") or any(note.asked for note in self.not_checked):
+            return "incomplete"
+        return "ok"
+
+    @property
+    def exit_status(self) -> int:
+        """0 fine, 1 broken, 4 incomplete."""
+        return {"ok": EXIT_OK, "broken": EXIT_DATA, "incomplete": EXIT_INCOMPLETE}[self.status]
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the JSON form."""
+        return {
+            "path": self.path,
+            "level": self.level,
+            "status": self.status,
+            "exit": self.exit_status,
+            "counts": dict(self.counts),
+            "findings": [finding.as_dict() for finding in self.findings],
+            "not_checked": [note.as_dict() for note in self.not_checked],
+            "checked": list(self.checked),
+            "facts": self.facts,
+            "ignored": dict(self.ignored),
+        }
+
+    def lines(self) -> list[str]:
+        """Return the report for a terminal: what it is, findings, what was checked and what was not, the outcome."""
+        out = [f"{self.path}: {_counts(self.facts)}"]
+        for name, row in self.facts.get("splits", {}).items():
+            out.append(f"  {name}: {_counts(row)}")
+        if "validation_share_of_documents" in self.facts:
+            out.append(
+                f"  validation: {self.facts['validation_share_of_documents']:.4%} of documents, "
+                f"{self.facts.get('validation_share_of_tokens', 0):.4%} of tokens"
+            )
+        out += [finding.line() for finding in self.findings]
+        for code, count in self.counts.items():
+            shown = sum(finding.code == code for finding in self.findings)
+            if count > shown:
+                out.append(f"  {code}: {count - shown:,} more")
+        out += [f"checked: {what}" for what in self.checked]
+        out += [note.line() for note in self.not_checked]
+        out += [f"ignored: {code} ({count:,})" for code, count in self.ignored.items()]
+        summary = ", ".join(f"{count:,} {name}" for name, count in self.severities.items() if count)
+        out.append(f"{self.status} at level {self.level}" + (f": {summary}" if summary else ""))
+        if self.counts:
+            out.append(f"  try: tokenreel explain {next(iter(self.counts))}")
+        return out
+
+
+def _counts(facts: dict[str, Any]) -> str:
+    return ", ".join(f"{facts[name]:,} {name}" for name in ("shards", "documents", "tokens") if name in facts)

@@ -1,0 +1,80 @@
+"""Rules over ``tokenreel.json``: its counts and files against the shards, and against the receipts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokenreel.verify.files import named_files
+from tokenreel.verify.target import MANIFEST
+
+if TYPE_CHECKING:
+    from tokenreel.corpus.manifest import ShardRecord
+    from tokenreel.verify.finding import Findings
+    from tokenreel.verify.target import Target
+
+
+def check_manifest(target: Target, findings: Findings) -> None:
+    """Check that the manifest lists the shards there are, in their order, with their counts and hashes."""
+    manifest = target.manifest.value if target.manifest else None
+    if manifest is None or not target.whole:
+        return
+    there = {found.name: found for found in target.shards}
+    listed: set[str] = set()
+    for split, said in manifest.splits.items():
+        names = [shard.name for shard in said.shards]
+        if names != sorted(names, key=str.encode):
+            findings.error("MAN052", f"the shards of {split or 'the corpus'} are not in byte order", path=MANIFEST)
+        for shard in said.shards:
+            listed.add(shard.name)
+            if shard.name in there:
+                _check_shard(target, shard, findings)
+        for name in ("documents", "sequences", "tokens"):
+            total, summed = getattr(said, name), sum(getattr(shard, name) for shard in said.shards)
+            if total != summed:
+                findings.error(
+                    "MAN012",
+                    f"splits.{split}.{name} is not the sum over its shards",
+                    path=MANIFEST,
+                    expected=summed,
+                    found=total,
+                )
+    for name in there:
+        if name not in listed:
+            findings.error("MAN043", path=f"{name}.bin", shard=name, found=f"a shard that {MANIFEST} does not list")
+    _check_hashes(target, findings)
+
+
+def _check_shard(target: Target, said: ShardRecord, findings: Findings) -> None:
+    found = next(shard for shard in target.shards if shard.name == said.name)
+    shard = target.shard(found)
+    if shard is None:
+        return
+    for name in ("documents", "sequences", "tokens"):
+        if getattr(said, name) != getattr(shard, name):
+            findings.error(
+                "MAN052", name, path=MANIFEST, shard=said.name, expected=getattr(shard, name), found=getattr(said, name)
+            )
+    if {record.path for record in said.files} != set(found.files):
+        findings.error(
+            "MAN052",
+            "files",
+            path=MANIFEST,
+            shard=said.name,
+            expected=", ".join(found.files),
+            found=", ".join(record.path for record in said.files),
+        )
+
+
+def _check_hashes(target: Target, findings: Findings) -> None:
+    """Two sidecars that name one file must agree on it."""
+    first: dict[str, tuple[str, str]] = {}
+    for path, record in named_files(target):
+        known = first.setdefault(record.path, (path, record.sha256))
+        if known[1] != record.sha256:
+            findings.error(
+                "MAN053",
+                f"{path} and {known[0]} give one file two hashes",
+                path=record.path,
+                expected=f"{known[1]} in {known[0]}",
+                found=f"{record.sha256} in {path}",
+            )

@@ -1,0 +1,106 @@
+"""The table of rules over names, tables and sidecars; rules over ids run beside the reading of them (`stream`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokenreel.verify.files import check_named, check_parts, check_unnamed
+from tokenreel.verify.manifest import check_manifest
+from tokenreel.verify.pairs import check_dtype_rule, check_dtypes, check_names, check_structure
+from tokenreel.verify.receipts import check_inputs, check_receipt_shards, check_receipts
+from tokenreel.verify.totals import check_complete, check_spelling, check_stats, check_tokenizer, tokenizer_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokenreel.verify.finding import Findings
+    from tokenreel.verify.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: cheap, and run at both levels."""
+
+    what: str
+    """What it checks, in words: reports list it."""
+    codes: tuple[str, ...]
+    """Codes, or beginnings of codes, that it can give."""
+    check: Callable[[Target, Findings], None]
+    needs: Callable[[Target], object] = lambda _: True
+    """Whether there is something to check; a rule without is not reported as having run."""
+    whole: bool = True
+    """Whether it needs the whole corpus, not one split or one shard."""
+
+
+def _sidecars(target: Target) -> object:
+    return target.built or target.manifest
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "headers, sizes, pointers and document index of every shard",
+        ("MEG", "STO", "DOC006"),
+        check_structure,
+        whole=False,
+    ),
+    Rule("one integer type, and the recorded one", ("TOK002", "TOK025"), check_dtypes, whole=False),
+    Rule(
+        "the integer type is what the tokenizer's largest id gives",
+        ("TOK026",),
+        check_dtype_rule,
+        lambda target: target.run_config,
+        whole=False,
+    ),
+    Rule("shards are read in the order their numbers say", ("DOC010",), check_names, whole=False),
+    Rule("every file that is named is there, with its size", ("MAN004",), check_named, _sidecars, whole=False),
+    Rule("no file that nothing names", ("MAN043", "MAN045"), check_unnamed, _sidecars),
+    Rule(
+        "every part is there, and COMPLETE.json",
+        ("MAN004", "MAN045", "MAN046"),
+        check_parts,
+        lambda target: target.built,
+    ),
+    Rule(
+        "receipts: sums, sizes, files, run_config.json",
+        ("MAN003", "MAN012", "MAN044", "MAN049"),
+        check_receipts,
+        lambda target: target.receipts,
+    ),
+    Rule(
+        "receipts against shards",
+        ("MAN041",),
+        check_receipt_shards,
+        lambda target: target.receipts,
+        whole=False,
+    ),
+    Rule(
+        "inputs of receipts against run_config.json",
+        ("MAN054",),
+        check_inputs,
+        lambda target: (
+            target.receipts and target.run_config and target.run_config.value and target.run_config.value.inputs
+        ),
+    ),
+    Rule(
+        "stats.json against the sum of receipts",
+        ("MAN048",),
+        check_stats,
+        lambda target: target.receipts and target.stats,
+    ),
+    Rule(
+        "tokenreel.json against shards and receipts",
+        ("MAN012", "MAN043", "MAN052", "MAN053"),
+        check_manifest,
+        lambda target: target.manifest,
+    ),
+    Rule("the tokenizer in the output against run_config.json", ("MAN057",), check_tokenizer, tokenizer_file),
+    Rule(
+        "COMPLETE.json against everything it names",
+        ("MAN003", "MAN004", "MAN047", "MAN051"),
+        check_complete,
+        lambda target: target.complete,
+    ),
+    Rule("JSON files stand as they were written", ("MAN050",), check_spelling, _sidecars),
+)
+"""In the order they run; the first one always runs: it settles which shards can be read."""

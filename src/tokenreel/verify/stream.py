@@ -1,0 +1,275 @@
+"""The one pass over stored ids: SHA-256, vocabulary, boundaries and identity together; and the same on a sample.
+
+Full: every file is read once, in blocks; hashing runs in a thread beside the checks. Shards are read in parallel,
+except that the shards of a split whose identity is recorded are read in order, since the identity is a stream.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenreel.errors import TokenError, TokenreelError
+from tokenreel.hashing import Identity, IdentityHasher
+from tokenreel.store.base import blocks
+from tokenreel.verify.boundaries import check_batch
+from tokenreel.verify.finding import KEPT, Finding, Findings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import numpy.typing as npt
+
+    from tokenreel.formats import Boundary, Found, Shard
+    from tokenreel.verify.target import Target
+
+    Ids = npt.NDArray[np.integer[Any]]
+    Visit = Callable[[Found, int, Ids, npt.NDArray[np.int64]], None]
+
+BLOCK_TOKENS = 1 << 20
+BLOCK_DOCUMENTS = 1 << 17
+PIECE = 1 << 20
+"""Ids taken at once from a shard: small enough that they are copied, so that a file that shrinks is an error."""
+
+MEANING = {
+    "TOK020": "id {found} is not below the vocabulary",
+    "TOK021": "the document does not end with its suffix",
+    "TOK022": "the suffix stands inside the document",
+    "TOK023": "the document does not begin with its prefix",
+    "TOK024": "the prefix stands inside the document",
+}
+
+
+@dataclass(slots=True)
+class Read:
+    """What reading ids gave, for the rules that come after."""
+
+    sha256: dict[str, str] = field(default_factory=dict)
+    """By path, of files read whole."""
+    identities: dict[str, Identity] = field(default_factory=dict)
+    """By split."""
+    documents: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    """Bytes of files hashed."""
+
+
+def batches(shard: Shard, max_tokens: int = BLOCK_TOKENS) -> Iterator[tuple[int, int, Ids, npt.NDArray[np.int64]]]:
+    """Yield (first document, first token, ids, lengths) of whole documents of a shard, in order.
+
+    A batch is at most `max_tokens` ids, or one longer document.
+    """
+    at = 0
+    while at < shard.documents:
+        edges = shard.document_edges(at, min(shard.documents, at + BLOCK_DOCUMENTS))
+        while len(edges) > 1:
+            take = max(1, int(np.searchsorted(edges, edges[0] + max_tokens, side="right")) - 1)
+            begin, end = int(edges[0]), int(edges[take])
+            yield at, begin, read_pieces(shard, begin, end), np.diff(edges[: take + 1])
+            at += take
+            edges = edges[take:]
+
+
+def read_pieces(shard: Shard, begin: int, end: int) -> Ids:
+    """Return ids [begin, end) as a copy, made of reads that cannot fault."""
+    if end - begin <= PIECE:
+        return shard.read(begin, end)
+    parts = [shard.read(at, min(at + PIECE, end)) for at in range(begin, end, PIECE)]
+    joined: Ids = np.concatenate(parts)
+    return joined
+
+
+def read_full(
+    target: Target,
+    findings: Findings,
+    identities: Iterable[str],
+    visit: Visit | None = None,
+    progress: Callable[[int, int | None, int], None] | None = None,
+) -> Read:
+    """Read every shard whole, once; add what its ids show, and return hashes and identities.
+
+    `identities` names the splits whose identity is wanted. `visit` sees every batch, from several threads. Files of
+    shards that cannot be read as such are hashed as bytes.
+    """
+    wanted = set(identities)
+    read = Read()
+    jobs: list[tuple[str, list[Found]]] = []
+    for split, chosen in target.splits().items():
+        jobs += [(split, chosen)] if split in wanted else [(split, [found]) for found in chosen]
+    total = sum(target.sizes.get(path, 0) for found in target.shards for path in found.files)
+    list(target.opened())  # opened here, so that the threads below only read
+    workers = max(1, min(len(jobs), (os.cpu_count() or 1)))
+    with ThreadPoolExecutor(workers) as pool, ThreadPoolExecutor(workers) as hashers:
+        tasks = [pool.submit(_read_job, target, job, job[0] in wanted, hashers, visit) for job in jobs]
+        for (split, _), task in zip(jobs, tasks, strict=True):
+            mine, found_there, identity = task.result()
+            findings.merge(found_there)
+            read.sha256.update(mine.sha256)
+            read.documents += mine.documents
+            read.tokens += mine.tokens
+            read.bytes += mine.bytes
+            if identity is not None:
+                read.identities[split] = identity
+            if progress is not None:
+                progress(read.bytes, total, read.tokens)
+    return read
+
+
+def _read_job(
+    target: Target, job: tuple[str, list[Found]], identify: bool, hashers: ThreadPoolExecutor, visit: Visit | None
+) -> tuple[Read, Findings, Identity | None]:
+    _, chosen = job
+    read, findings = Read(), Findings()
+    hasher = IdentityHasher(target.boundary.prefix, target.boundary.suffix) if identify else None
+    for found in chosen:
+        shard = target.shard(found)
+        if shard is None:
+            hasher = None  # a stream with a hole has no identity; the hole is a finding already
+        else:
+            try:
+                hasher = _read_shard(target, found, shard, read, findings, hasher, hashers, visit)
+            except TokenreelError as error:
+                findings.caught(error, target.store.root, shard=found.name)
+                hasher = None
+        for path in found.files:
+            if path not in read.sha256 and not target.missing(path):
+                _hash_file(target, path, read)
+    return read, findings, None if hasher is None else hasher.finish()
+
+
+def _read_shard(
+    target: Target,
+    found: Found,
+    shard: Shard,
+    read: Read,
+    findings: Findings,
+    hasher: IdentityHasher | None,
+    hashers: ThreadPoolExecutor,
+    visit: Visit | None,
+) -> IdentityHasher | None:
+    path, start = shard.byte_at(0) if shard.tokens else (found.files[0], 0)
+    # The stream is the file when it fills it; other formats have headers and are hashed as bytes afterwards.
+    fills = start == 0 and target.sizes.get(path) == shard.tokens * shard.dtype.itemsize
+    digest = hashlib.sha256()
+    pending = None
+    for first, begin, ids, lengths in batches(shard):
+        if fills:
+            if pending is not None:
+                pending.result()
+            pending = hashers.submit(digest.update, np.ascontiguousarray(ids).data.cast("B"))
+        report(findings, target.boundary, target.vocab, shard, (first, begin), ids, lengths)
+        if visit is not None:
+            visit(found, first, ids, lengths)
+        if hasher is not None:
+            try:
+                hasher.update(ids, lengths)
+            except TokenError:
+                hasher = None  # an id that no identity holds: reported above as an id
+        read.documents += len(lengths)
+        read.tokens += len(ids)
+    if pending is not None:
+        pending.result()
+    if fills:
+        read.sha256[path] = digest.hexdigest()
+        read.bytes += target.sizes[path]
+    return hasher
+
+
+def _hash_file(target: Target, path: str, read: Read) -> None:
+    reader = target.store.reader(path)
+    digest = hashlib.sha256()
+    try:
+        for block in blocks(reader, 0, reader.size):
+            digest.update(block)
+    finally:
+        reader.close()
+    read.sha256[path] = digest.hexdigest()
+    read.bytes += reader.size
+
+
+def report(
+    findings: Findings,
+    boundary: Boundary,
+    vocab: int | None,
+    shard: Shard,
+    at: tuple[int, int],
+    ids: Ids,
+    lengths: npt.NDArray[np.int64],
+) -> None:
+    """Add the findings of one batch that begins at (document, token) of the shard."""
+    first, begin = at
+    for trouble in check_batch(ids, lengths, boundary, vocab):
+        shown = min(KEPT, len(trouble.tokens))
+        for k in range(shown):
+            path, offset = shard.byte_at(min(begin + int(trouble.tokens[k]), max(0, shard.tokens - 1)))
+            value = trouble.found[k]
+            findings.add(
+                Finding(
+                    trouble.code,
+                    "error",
+                    MEANING[trouble.code].format(found=value),
+                    path,
+                    offset,
+                    shard.name,
+                    first + int(trouble.documents[k]),
+                    _expected(trouble.code, boundary, vocab),
+                    "an empty document" if value < 0 and trouble.code != "TOK020" else value,
+                ),
+                # The last one kept stands for those that are not shown.
+                1 if k < shown - 1 else len(trouble.tokens) - k,
+            )
+
+
+def _expected(code: str, boundary: Boundary, vocab: int | None) -> str:
+    if code == "TOK020":
+        return "0 <= id" if vocab is None else f"0 <= id < {vocab}"
+    side, name = (boundary.suffix, "suffix") if code in ("TOK021", "TOK022") else (boundary.prefix, "prefix")
+    ids = " ".join(map(str, side))
+    if code in ("TOK022", "TOK024"):
+        return f"{name} {ids} only at the {'end' if name == 'suffix' else 'beginning'}"
+    return f"{name} {ids}"
+
+
+def choose_documents(total: int, sample: int, seed: int) -> list[int]:
+    """Return which of `total` documents a sample of `sample` reads: the first, the last, and others by `seed`; sorted.
+
+    >>> choose_documents(5, 9, 0), len(choose_documents(10**12, 100, 0))
+    ([0, 1, 2, 3, 4], 100)
+    """
+    if total <= sample:
+        return list(range(total))
+    chosen = {0, total - 1}
+    draw = random.Random(seed)  # noqa: S311 (a sample, not a secret)
+    while len(chosen) < sample:
+        chosen.add(draw.randrange(total))
+    return sorted(chosen)[: max(sample, 0)]
+
+
+def read_sample(target: Target, findings: Findings, sample: int, seed: int, visit: Visit | None = None) -> Read:
+    """Read a sample of the documents of all shards and add what their ids show. Cost: one read per document."""
+    opened = list(target.opened())
+    bases = np.cumsum([0, *(shard.documents for _, shard in opened)])
+    read = Read()
+    for document in choose_documents(int(bases[-1]), sample, seed):
+        number = int(np.searchsorted(bases, document, side="right")) - 1
+        found, shard = opened[number]
+        local = document - int(bases[number])
+        begin, end = (int(edge) for edge in shard.document_edges(local, local + 1))
+        try:
+            ids = read_pieces(shard, begin, end)
+        except TokenreelError as error:
+            findings.caught(error, target.store.root, shard=found.name, document=local)
+            continue
+        lengths = np.array([end - begin], dtype=np.int64)
+        report(findings, target.boundary, target.vocab, shard, (local, begin), ids, lengths)
+        if visit is not None:
+            visit(found, local, ids, lengths)
+        read.documents += 1
+        read.tokens += end - begin
+    return read

@@ -1,0 +1,302 @@
+"""What is verified: a listing, the shards in it, and the sidecars, read once; nothing here judges, it only reads."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from tokenreel.corpus.layout import split_of, splits_of
+from tokenreel.corpus.manifest import MANIFEST_FORMAT, Manifest
+from tokenreel.corpus.receipts import COMPLETE_FORMAT, RECEIPT_FORMAT, Complete, Receipt, RunConfig, Stats, parse_as
+from tokenreel.errors import FormatError, StorageError, TokenreelError, UsageError
+from tokenreel.formats import Boundary, Found, find_shards, open_shard
+from tokenreel.store import LocalStore, loads_strict
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator
+
+    from tokenreel.formats import Shard
+    from tokenreel.store import Store
+    from tokenreel.verify.finding import Findings
+
+T = TypeVar("T", bound=msgspec.Struct)
+F = TypeVar("F", int, str, bool)
+
+MANIFEST, RUN_CONFIG, STATS, COMPLETE = "tokenreel.json", "run_config.json", "stats.json", "COMPLETE.json"
+DOCUMENTS, BUILD_LOG = "documents.parquet", "build.log.jsonl"
+TOKENIZER = "tokenizer/"
+RECEIPTS = "receipts/"
+SHARDS = "shards/"
+
+REQUIRED: dict[type, tuple[str, ...]] = {
+    Receipt: ("format", "input", "run_config_sha256", "by_source"),
+    RunConfig: ("tokenizer", "split_rule", "dtype", "eod_id", "inputs", "layout"),
+    Complete: ("format", "receipts_sha256"),
+    Manifest: ("format",),
+}
+"""Fields that readers may do without, and that are always there in a file of ours."""
+
+VERSIONS: dict[type, str] = {
+    Receipt: RECEIPT_FORMAT,
+    Complete: COMPLETE_FORMAT,
+    Manifest: MANIFEST_FORMAT,
+}
+"""What the field ``format`` holds in a file of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar(Generic[T]):
+    """One JSON file: its bytes, its SHA-256, and what it says where it can be read."""
+
+    path: str
+    data: bytes
+    sha256: str
+    raw: dict[str, Any] | None
+    value: T | None
+    """None when it cannot be read as what it should be; the finding is made then."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether it claims to be written by this package: then it is held to every field and to one spelling."""
+        return self.raw is not None and "ASSUMED_SCHEMA" not in self.raw
+
+
+@dataclass(eq=False)
+class Target:
+    """A path opened for verification. Broken shards and sidecars are left out, with their findings made."""
+
+    store: Store
+    path: str
+    sizes: dict[str, int]
+    """Every file of the listing, in byte order of path, and its size."""
+    shards: tuple[Found, ...]
+    only: str | None = None
+    """A single shard was named: sidecars are not looked at, but for what they declare."""
+    split: str | None = None
+    """A single split was named."""
+    run_config: Sidecar[RunConfig] | None = None
+    complete: Sidecar[Complete] | None = None
+    stats: Sidecar[Stats] | None = None
+    manifest: Sidecar[Manifest] | None = None
+    receipts: dict[str, Sidecar[Receipt]] = field(default_factory=dict)
+    boundary: Boundary = field(default_factory=Boundary)
+    vocab: int | None = None
+    """Ids are below this, where something says so."""
+    accept: tuple[str, ...] = ()
+    broken: set[str] = field(default_factory=set)
+    """Shards that cannot be read; filled by the first rule."""
+    _opened: dict[str, Shard] = field(default_factory=dict, repr=False)
+
+    @property
+    def built(self) -> bool:
+        """Whether a build wrote it (or began to): sidecars of a build are there."""
+        return bool(self.run_config or self.complete or self.receipts) and self.only is None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the path is a whole corpus, not one split or one shard of it."""
+        return self.only is None and self.split is None
+
+    @property
+    def native(self) -> bool:
+        """Whether it has the native layout."""
+        config = self.run_config.value if self.run_config else None
+        if config is not None and config.layout is not None:
+            return config.layout == "native"
+        return self.manifest is not None
+
+    def splits(self) -> dict[str, list[Found]]:
+        """Return the shards by split; one split named ``""`` where paths say none."""
+        names = splits_of(shard.name for shard in self.shards)
+        if names is None:
+            return {"": list(self.shards)}
+        by_name = {shard.name: shard for shard in self.shards}
+        return {split: [by_name[name] for name in chosen] for split, chosen in names.items()}
+
+    def shard(self, found: Found) -> Shard | None:
+        """Return an opened, validated shard, or None when it is broken."""
+        if found.name in self.broken:
+            return None
+        shard = self._opened.get(found.name)
+        if shard is None:
+            try:
+                shard = open_shard(self.store, found, self.accept)
+                shard.check_table()
+            except FormatError:
+                self.broken.add(found.name)
+                return None
+            self._opened[found.name] = shard
+        return shard
+
+    def opened(self) -> Iterator[tuple[Found, Shard]]:
+        """Yield every shard that can be read."""
+        for found in self.shards:
+            shard = self.shard(found)
+            if shard is not None:
+                yield found, shard
+
+    def missing(self, path: str) -> bool:
+        """Return whether a file is not in the listing."""
+        return path not in self.sizes
+
+    def close(self) -> None:
+        """Give all handles back."""
+        for shard in self._opened.values():
+            shard.close()
+        self._opened.clear()
+
+
+def open_target(
+    path: str | os.PathLike[str],
+    findings: Findings,
+    *,
+    boundary: Boundary | str | None = None,
+    vocab: int | None = None,
+    accept: Iterable[str] = (),
+) -> Target:
+    """Open a folder, one shard or ``ROOT/SPLIT``; raises `StorageError` (STO001) for a path that is not there."""
+    text = str(path)
+    if "://" in text:
+        raise UsageError("USE004", path=text, expected="a local path", found=text)
+    root, only, split = _place(Path(path))
+    return open_store(
+        LocalStore(root), text, findings, only=only, split=split, boundary=boundary, vocab=vocab, accept=accept
+    )
+
+
+def open_store(
+    store: Store,
+    path: str,
+    findings: Findings,
+    *,
+    only: str | None = None,
+    split: str | None = None,
+    boundary: Boundary | str | None = None,
+    vocab: int | None = None,
+    accept: Iterable[str] = (),
+) -> Target:
+    """Open what a store holds: list it, pair the shards up, read the sidecars. Cost: one listing and the sidecars."""
+    listing = store.list()
+    chosen = [entry for entry in listing if _wanted(entry.path, only, split)]
+    target = Target(
+        store,
+        path,
+        {entry.path: entry.size for entry in listing},
+        tuple(find_shards(chosen)),
+        only,
+        split,
+        accept=tuple(accept),
+    )
+    target.run_config = _optional(target, RUN_CONFIG, RunConfig, findings)
+    target.manifest = _optional(target, MANIFEST, Manifest, findings)
+    if only is None:
+        target.complete = _optional(target, COMPLETE, Complete, findings)
+        target.stats = _optional(target, STATS, Stats, findings)
+        for name in target.sizes:
+            if name.startswith(RECEIPTS) and name.endswith(".json"):
+                receipt = _optional(target, name, Receipt, findings)
+                if receipt is not None:
+                    target.receipts[name] = receipt
+    target.boundary = _boundary(target, boundary, findings)
+    target.vocab = vocab if vocab is not None else _vocab(target)
+    return target
+
+
+def _place(path: Path) -> tuple[Path, str | None, str | None]:
+    """Return (folder, shard name or None, split or None) for what was typed; as `tokenreel.open` takes it."""
+    if path.is_dir():
+        return path, None, None
+    name = path.name[:-4] if path.suffix in {".bin", ".idx"} else path.name
+    if path.is_file() or any(path.with_name(name + suffix).is_file() for suffix in (".bin", ".idx")):
+        return path.parent, name, None
+    if path.parent.is_dir() and name and (path.parent / SHARDS / name).is_dir():
+        return path.parent, None, name
+    raise StorageError("STO001", path=path, hint=f"ls -l {path.parent}")
+
+
+def _wanted(path: str, only: str | None, split: str | None) -> bool:
+    if only is not None:
+        return path in {f"{only}.bin", f"{only}.idx"}
+    return split is None or split_of(path) == split
+
+
+def _optional(target: Target, path: str, kind: type[T], findings: Findings) -> Sidecar[T] | None:
+    """Read a sidecar if it is there, and add what is wrong with its form."""
+    if target.missing(path):
+        return None
+    data = target.store.read(path)
+    digest = hashlib.sha256(data).hexdigest()
+    try:
+        raw = loads_strict(data, path)
+    except TokenreelError as error:
+        findings.caught(error, target.store.root, path=path)
+        return Sidecar(path, data, digest, None, None)
+    if not isinstance(raw, dict):
+        findings.error("MAN003", "not an object", path=path, expected="an object", found=type(raw).__name__)
+        return Sidecar(path, data, digest, None, None)
+    try:
+        value: T | None = parse_as(kind, data, path)
+    except TokenreelError as error:
+        findings.caught(error, target.store.root, path=path)
+        value = None
+    sidecar = Sidecar(path, data, digest, raw, value)
+    _check_form(sidecar, kind, findings)
+    return sidecar
+
+
+def _check_form(sidecar: Sidecar[Any], kind: type, findings: Findings) -> None:
+    """Add what a file of ours lacks, and a version that is not known."""
+    if sidecar.raw is None or not sidecar.ours:
+        return
+    for name in REQUIRED.get(kind, ()):
+        if name not in sidecar.raw:
+            findings.error("MAN003", f"the field {name!r} is missing", path=sidecar.path)
+    said, known = sidecar.raw.get("format"), VERSIONS.get(kind)
+    if known is not None and said is not None and said != known:
+        findings.error("MAN055", path=sidecar.path, expected=known, found=said)
+
+
+def _boundary(target: Target, given: Boundary | str | None, findings: Findings) -> Boundary:
+    stored = _stored_boundary(target)
+    if given is None:
+        return stored or Boundary(table=bool(target.shards))
+    asked = Boundary.parse(given) if isinstance(given, str) else given
+    asked = Boundary(asked.prefix, asked.suffix, table=True)
+    if stored is not None and (stored.prefix, stored.suffix) != (asked.prefix, asked.suffix):
+        findings.error(
+            "TOK004",
+            expected=f"prefix {list(stored.prefix)}, suffix {list(stored.suffix)}, as recorded",
+            found=f"prefix {list(asked.prefix)}, suffix {list(asked.suffix)}",
+        )
+    return asked
+
+
+def _stored_boundary(target: Target) -> Boundary | None:
+    manifest = target.manifest.value if target.manifest else None
+    if manifest is not None and manifest.boundary is not None:
+        stored = manifest.boundary
+        if stored.prefix or stored.suffix:
+            return Boundary(tuple(stored.prefix), tuple(stored.suffix), table=True)
+    config = target.run_config.value if target.run_config else None
+    if config is not None and config.eod_id is not None:
+        return Boundary((), (config.eod_id,), table=True)
+    return None
+
+
+def _vocab(target: Target) -> int | None:
+    largest = tokenizer_fact(target, "largest_id", int)
+    return None if largest is None else largest + 1
+
+
+def tokenizer_fact(target: Target, name: str, kind: type[F]) -> F | None:
+    """Return a field of the tokenizer in run_config.json, or None where it is absent or of another type."""
+    config = target.run_config.value if target.run_config else None
+    value = None if config is None else config.tokenizer.get(name)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        return None
+    return value
