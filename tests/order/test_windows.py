@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.order.tables import Table, brute_hits, check_views, hits
+from tests.order.laws import Table, brute_hits, check_views, hits
 from tokenreel.errors import OrderError
 from tokenreel.order import windows_shuffle
 from tokenreel.order.keyed import KeyedPermutation
