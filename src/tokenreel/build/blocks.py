@@ -9,7 +9,7 @@ import os
 import zlib
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tokenreel.errors import SourceError, require
+from tokenreel.errors import SourceError, TokenreelError, require
 from tokenreel.store.atomic import read_error
 
 if TYPE_CHECKING:
@@ -35,47 +35,76 @@ def compression(head: bytes) -> str | None:
     return None
 
 
-class HashedFile:
-    """Reads a file once from start to end; `check` says whether it was the file that was planned."""
+Stamp = tuple[int, int, int, int]
+"""Size, last change of content, last change of status (ns), inode: no program can change a file and keep all four."""
 
-    __slots__ = ("_digest", "bytes", "path")
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+def stamp_of(path: str | os.PathLike[str]) -> Stamp:
+    """Return a file's stamp; raises `StorageError` (STO001, STO002)."""
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError as error:
+        raise read_error(path, error) from error
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+
+class InputBytes:
+    """Reads a file once from start to end; `check` says whether it was the file that was planned.
+
+    With the `stamp` that the file had when it was hashed, its bytes are not hashed again: the stamp is compared when
+    reading begins and when it ends.
+    """
+
+    __slots__ = ("_digest", "_stamp", "bytes", "path")
+
+    def __init__(self, path: str | os.PathLike[str], stamp: Stamp | None = None) -> None:
         self.path = os.fspath(path)
-        self._digest = hashlib.sha256()
         self.bytes = 0
+        self._stamp = stamp
+        self._digest = hashlib.sha256() if stamp is None else None
 
     def blocks(self, size: int = READ_BYTES) -> Iterator[bytes]:
-        """Yield the file's bytes in blocks of at most `size`; raises `StorageError` (STO001, STO002)."""
+        """Yield the file's bytes in blocks of at most `size`; raises `StorageError` (STO001, STO002) and SRC012."""
+        self.check_stamp()
         try:
             with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123 (raw and unbuffered)
                 while block := file.read(size):
-                    self._digest.update(block)
+                    if self._digest is not None:
+                        self._digest.update(block)
                     self.bytes += len(block)
                     yield block
         except OSError as error:
+            if isinstance(error, TokenreelError):
+                raise
             raise read_error(self.path, error) from error
 
     def drain(self) -> None:
-        """Read the whole file for its hash alone."""
-        for _ in self.blocks(1 << 22):
-            pass
+        """Read the whole file for its hash alone; with a stamp there is nothing to do."""
+        if self._digest is not None:
+            for _ in self.blocks(1 << 22):
+                pass
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of what was read so far."""
-        return self._digest.hexdigest()
+        """SHA-256 of what was read so far; empty where a stamp stands for it."""
+        return "" if self._digest is None else self._digest.hexdigest()
+
+    def check_stamp(self) -> None:
+        """Raise `SourceError` (SRC012) if the file's stamp is not the one given."""
+        if self._stamp is not None:
+            found = stamp_of(self.path)
+            if found != self._stamp:
+                raise self._changed(f"size, times, inode {self._stamp}", f"{found}")
 
     def check(self, size: int, sha256: str) -> None:
-        """Raise `SourceError` (SRC012) unless the bytes read are those that were planned."""
-        if (self.bytes, self.sha256) != (size, sha256):
-            raise SourceError(
-                "SRC012",
-                path=self.path,
-                expected=f"{size} bytes, SHA-256 {sha256}",
-                found=f"{self.bytes} bytes, SHA-256 {self.sha256}",
-                hint="find what writes there, then run the build again into an empty folder",
-            )
+        """Raise `SourceError` (SRC012) unless what was read is what was planned."""
+        self.check_stamp()
+        if self._digest is not None and (self.bytes, self.sha256) != (size, sha256):
+            raise self._changed(f"{size} bytes, SHA-256 {sha256}", f"{self.bytes} bytes, SHA-256 {self.sha256}")
+
+    def _changed(self, expected: str, found: str) -> SourceError:
+        hint = "find what writes there, then run the build again into an empty folder"
+        return SourceError("SRC012", path=self.path, expected=expected, found=found, hint=hint)
 
 
 def decompressed(raw: Iterator[bytes], path: str) -> Iterator[bytes]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokenreel.build.blocks import HashedFile
+from tokenreel.build.blocks import InputBytes, Stamp, stamp_of
 from tokenreel.corpus.receipts import InputFile
-from tokenreel.store.atomic import read_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,8 +25,8 @@ class HashedInput:
 
     planned: PlannedInput
     record: InputFile
-    stamp: list[int]
-    """Size, times of last change of content and of status (ns), inode: what must be equal for a kept hash to hold."""
+    stamp: Stamp
+    """What the file must still be for its hash to hold."""
     fresh: bool
     settled: bool
 
@@ -46,15 +44,16 @@ def hash_inputs(planned: list[PlannedInput], kept: Iterable[dict[str, Any]], thr
 
     def one(item: tuple[int, PlannedInput]) -> HashedInput:
         number, given = item
-        stamp = _stamp(given.location)
+        stamp = stamp_of(given.location)
         old_stamp, sha256 = known.get((given.shape.name, given.path), ([], ""))
-        fresh = old_stamp != stamp
+        fresh = old_stamp != list(stamp)
         settled = time.time_ns() - max(stamp[1:3]) > _SETTLED_NS
         size = stamp[0]
         if fresh:
-            file = HashedFile(given.location)
+            file = InputBytes(given.location)
             file.drain()
             size, sha256 = file.bytes, file.sha256
+            settled = settled and stamp_of(given.location) == stamp
         record = InputFile(
             part=f"part-{number:06d}", source=given.shape.name, path=given.path, bytes=size, sha256=sha256
         )
@@ -62,11 +61,3 @@ def hash_inputs(planned: list[PlannedInput], kept: Iterable[dict[str, Any]], thr
 
     with ThreadPoolExecutor(max(1, threads)) as pool:
         return list(pool.map(one, enumerate(planned)))
-
-
-def _stamp(path: str) -> list[int]:
-    try:
-        found = os.stat(path)  # noqa: PTH116
-    except OSError as error:
-        raise read_error(path, error) from error
-    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from tokenreel.build.records import Records, upstream_id
 from tokenreel.errors import SourceError, require
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from tokenreel.build.records import SourceShape
 
+_NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
+_FAST_LIMIT = (1 << 31) - 8
+"""Arrow's parser takes blocks of less than 2 GiB."""
 _BOM = b"\xef\xbb\xbf"
 _SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
@@ -92,7 +96,7 @@ class _Reader:
             "Record", list(kinds.values()), rename={kind[0]: name for name, kind in kinds.items()}, gc=False
         )
         self._decode = msgspec.json.Decoder(record).decode
-        self._keys = [json.dumps(name, ensure_ascii=False).encode() for name in set(self._names)]
+        self._id_kind = self._pa.large_string()
 
     def skip(self, size: int) -> None:
         """Count bytes before the first line."""
@@ -100,38 +104,103 @@ class _Reader:
 
     def chunk(self, data: bytes) -> Records:
         """Return the records of whole lines."""
+        at = self._at
+        records = self._fast(data)
+        lines = 0 if records is None else len(records)
+        if records is None:
+            lines = data.count(b"\n") + (not data.endswith(b"\n"))
+            records = self._careful(data)
+        at.record += len(records)
+        at.line += lines
+        at.offset += len(data)
+        return records
+
+    def _fast(self, data: bytes) -> Records | None:
+        """Return the records as Arrow's parser sees them, or None where it, or the shape of the lines, is not certain.
+
+        Every line begins with a brace and ends with one, and there are as many records as lines: then each line is one
+        record, because no JSON value goes on across such a line end. Nulls, missing fields, keys that stand twice, and
+        whatever Arrow refuses are left to `_careful`, which says what is wrong.
+        """
+        pa = self._pa
+        lines = _brace_lines(data)
+        if lines is None or len(data) >= _FAST_LIMIT:
+            return None
+        table = self._parse(data)
+        if table is None or table.num_rows != lines:
+            return None
+        columns = {name: _one_chunk(pa, table.column(name)) for name in dict.fromkeys(self._names)}
+        if any(column.null_count for column in columns.values()):
+            return None
+        shape = self._shape
+        ids = sources = None
+        try:
+            if shape.id is not None:
+                ids = columns[shape.id].cast(pa.large_string()).to_pylist()
+            if shape.source_field is not None:
+                sources = columns[shape.source_field].to_pylist()
+        except UnicodeDecodeError:
+            return None
+        if sources is not None and "" in sources:
+            return None
+        at = _Position(self._at.record, self._at.line, self._at.offset)
+
+        def explain() -> None:
+            again = _Reader(self._path, shape)
+            again._at = at
+            again._careful(data)
+
+        numbers = range(at.line, at.line + lines)
+        return Records(columns[shape.text], at.record, ids, sources, numbers, explain=explain)
+
+    def _parse(self, data: bytes) -> Any:
+        pa = self._pa
+        from pyarrow import json as arrow_json
+
+        for kind in dict.fromkeys((self._id_kind, pa.large_string(), pa.int64())):
+            fields = {name: pa.large_string() for name in self._names}
+            if self._shape.id is not None and self._shape.id not in (self._shape.text, self._shape.source_field):
+                fields[self._shape.id] = kind
+            try:
+                table = arrow_json.read_json(
+                    pa.BufferReader(data),
+                    read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+                    parse_options=arrow_json.ParseOptions(
+                        explicit_schema=pa.schema(list(fields.items())), unexpected_field_behavior="ignore"
+                    ),
+                )
+            except pa.ArrowException:
+                if self._shape.id is None:
+                    return None
+                continue
+            self._id_kind = kind
+            return table
+        return None
+
+    def _careful(self, data: bytes) -> Records:
+        """Return the records line by line; raises what is wrong, with its place."""
         lines = data.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        decode = self._decode
-        numbers: Any = range(self._at.line, self._at.line + len(lines))
-        blank = 0
-        try:
-            decoded: list[Any] = [decode(line) for line in lines]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            decoded, numbers = self._one_by_one(lines)
-            blank = len(lines) - len(decoded)
-        if any(data.count(key) > len(decoded) for key in self._keys):
+        decoded, numbers = self._one_by_one(lines)
+        if any(data.count(key) > len(decoded) for key in map(_key, self._names)):
             self._refuse_twice(lines)
         texts = self._pa.array([one.text for one in decoded], self._pa.large_string())
         ids: list[str | None] | None = None
         if self._id:
-            ids = [
-                one if type(one) is str else upstream_id(one, path=self._path)
-                for one in [getattr(one, self._id) for one in decoded]
-            ]
+            values = [getattr(one, self._id) for one in decoded]
+            ids = [upstream_id(one, path=self._path, line=line) for one, line in zip(values, numbers, strict=True)]
         sources = [getattr(one, self._source) for one in decoded] if self._source else None
         if sources is not None and "" in sources:
-            line = numbers[sources.index("")]
             raise SourceError(
-                "SRC006", f"the field {self._shape.source_field!r} is empty", path=self._path, line=line,
-                expected="the name of a source", found="an empty string",
-            )  # fmt: skip
-        records = Records(texts, self._at.record, ids, sources, numbers, blank)
-        self._at.record += len(decoded)
-        self._at.line += len(lines)
-        self._at.offset += len(data)
-        return records
+                "SRC006",
+                f"the field {self._shape.source_field!r} is empty",
+                path=self._path,
+                line=numbers[sources.index("")],
+                expected="the name of a source",
+                found="an empty string",
+            )
+        return Records(texts, self._at.record, ids, sources, numbers, len(lines) - len(decoded))
 
     def _one_by_one(self, lines: list[bytes]) -> tuple[list[Any], list[int]]:
         decoded, numbers = [], []
@@ -192,6 +261,30 @@ class _Reader:
                 found = "null" if one is None else type(one).__name__
                 return wrong("SRC006", f"the field {name!r}", expected=expected, found=found)
         return wrong("SRC003", str(error))
+
+
+def _brace_lines(data: bytes) -> int | None:
+    """Return the number of lines if every line begins with ``{`` and ends with ``}`` (then perhaps CR), else None.
+
+    >>> _brace_lines(b'{"a":1}\\n{"a":2}\\r\\n'), _brace_lines(b'{"a":1}\\n\\n'), _brace_lines(b'{"a":\\n1}')
+    (2, None, None)
+    """
+    text = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(text == _NEWLINE)
+    if not data.endswith(b"\n"):
+        ends = np.append(ends, len(data))
+    begins = np.concatenate(([0], ends[:-1] + 1))
+    if bool((ends - begins < 2).any()) or bool((text[begins] != _OPEN).any()):
+        return None
+    last = text[ends - 1]
+    returned = last == _RETURN
+    if bool(returned.any()):
+        last = np.where(returned, text[ends - 2], last)
+    return None if bool((last != _CLOSE).any()) else len(ends)
+
+
+def _one_chunk(pa: Any, column: Any) -> Any:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def _key(name: str) -> bytes:

@@ -11,7 +11,7 @@ from tokenreel.errors import SourceError, nearest, require
 from tokenreel.store.atomic import read_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tokenreel.build.records import SourceShape
 
@@ -82,10 +82,10 @@ def _batch_rows(metadata: Any, column: str, chunk_bytes: int) -> int:
 
 def _cut(pa: Any, batch: Any, shape: SourceShape, path: str, record: int, chunk_bytes: int) -> Iterator[Records]:
     texts = _strings(pa, batch.column(shape.text), shape.text, path, record)
-    ids = None if shape.id is None else _ids(batch.column(shape.id), path, record)
+    ids = None if shape.id is None else _values(batch.column(shape.id), shape.id, path, record)
     sources = None
     if shape.source_field is not None:
-        sources = _strings(pa, batch.column(shape.source_field), shape.source_field, path, record).to_pylist()
+        sources = _values(batch.column(shape.source_field), shape.source_field, path, record)
         if "" in sources:
             message = f"the column {shape.source_field!r} is empty"
             raise SourceError("SRC006", message, path=path, document=record + sources.index(""))
@@ -98,24 +98,37 @@ def _cut(pa: Any, batch: Any, shape: SourceShape, path: str, record: int, chunk_
         yield Records(
             texts[begin:end],
             record + begin,
-            None if ids is None else ids[begin:end],
+            None if ids is None else list(ids[begin:end]),
             None if sources is None else sources[begin:end],
+            explain=_explainer(pa, texts[begin:end], path, record + begin),
         )
         begin = end
 
 
+def _explainer(pa: Any, texts: Any, path: str, record: int) -> Callable[[], None]:
+    def explain() -> None:
+        raise _not_utf8(texts.cast(pa.large_binary()), path, record)
+
+    return explain
+
+
 def _strings(pa: Any, column: Any, name: str, path: str, record: int) -> Any:
+    """Return a column as a ``LargeStringArray`` without nulls; its UTF-8 is not checked."""
     if column.null_count:
         at = int(np.argmax(np.asarray(column.is_null())))
         raise SourceError(
             "SRC006", f"the column {name!r}", path=path, document=record + at, expected="a string", found="null"
         )
-    array = column if column.type == pa.large_string() else column.cast(pa.large_string())
+    return column if column.type == pa.large_string() else column.cast(pa.large_string())
+
+
+def _values(column: Any, name: str, path: str, record: int) -> list[str]:
+    """Return a column of ids or sources as strings."""
     try:
-        array.validate(full=True)
-    except pa.ArrowInvalid:
-        raise _not_utf8(array.cast(pa.large_binary()), path, record) from None
-    return array
+        values = column.to_pylist()
+    except UnicodeDecodeError as error:
+        raise SourceError("SRC001", f"the column {name!r}", path=path, expected="UTF-8", found=error.reason) from error
+    return [upstream_id(value, path=path, record=record + number) for number, value in enumerate(values)]
 
 
 def _not_utf8(array: Any, path: str, record: int) -> SourceError:
@@ -128,8 +141,3 @@ def _not_utf8(array: Any, path: str, record: int) -> SourceError:
             message = f"byte {error.start} of the text"
             return SourceError("SRC001", message, path=path, document=record + number, expected="UTF-8", found=found)
     return SourceError("SRC013", "a damaged column", path=path, document=record)
-
-
-def _ids(column: Any, path: str, record: int) -> list[str | None]:
-    values = column.to_pylist()
-    return [upstream_id(value, path=path, record=record + number) for number, value in enumerate(values)]

@@ -194,8 +194,9 @@ class _Pool:
 def raised(failure: Failure, part: str) -> BaseException:
     """Return the error that a worker's failure stands for.
 
-    >>> str(raised(failure_of(errors.SourceError("SRC004", path="a.jsonl", line=3)), "part-000000")).split(":")[0]
-    'SRC004 a.jsonl line 3'
+    >>> from tokenreel.build.worker import failure_of
+    >>> raised(failure_of(errors.SourceError("SRC004", path="a.jsonl", line=3)), "part-000000").where
+    {'path': 'a.jsonl', 'line': 3}
     """
     kind = getattr(errors, failure.kind, None)
     if isinstance(kind, type) and issubclass(kind, TokenreelError):

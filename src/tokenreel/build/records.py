@@ -10,7 +10,7 @@ import msgspec
 from tokenreel.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 class SourceShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class Records:
     """A run of documents of one input, in order."""
 
     texts: Any
-    """``pyarrow.LargeStringArray``, valid UTF-8, no nulls."""
+    """``pyarrow.LargeStringArray``, no nulls; valid UTF-8 where `explain` is None."""
     first: int
     """Number of the first record among the records of its input, from 0."""
     ids: list[str | None] | None = None
@@ -48,6 +48,19 @@ class Records:
     """Line of each record, from 1, where the input has lines."""
     blank: int = 0
     """Lines without a record that were passed over."""
+    explain: Callable[[], None] | None = None
+    """Where UTF-8 was not checked yet: raises `SourceError` naming the first place that is not. The engine's side
+    checks every text anyway; this is called when it finds one."""
+
+    def check(self) -> None:
+        """Raise `SourceError` (SRC001) unless all texts are valid UTF-8."""
+        if self.explain is None:
+            return
+        try:
+            self.texts.validate(full=True)
+        except ValueError:  # ArrowInvalid is one
+            self.explain()
+            raise
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -55,12 +68,18 @@ class Records:
 
 
 def upstream_id(value: object, *, path: object, line: int | None = None, record: int | None = None) -> str:
-    """Return an upstream id as a string; raises `SourceError` (SRC006) for what is neither a string nor an integer."""
+    """Return an id or a source as a string; raises `SourceError` (SRC006) for neither a string nor an integer."""
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     found = "null" if value is None else type(value).__name__
     raise SourceError(
-        "SRC006", "the id", path=path, line=line, document=record, expected="a string or an integer", found=found
+        "SRC006",
+        "an id or a source",
+        path=path,
+        line=line,
+        document=record,
+        expected="a string or an integer",
+        found=found,
     )

@@ -333,6 +333,7 @@ class _Run:
                 path=one.planned.path,
                 bytes=one.record.bytes or 0,
                 sha256=str(one.record.sha256),
+                stamp=one.stamp if one.settled else None,
             )
             for one in todo
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokenreel.build.blocks import HashedFile
+from tokenreel.build.blocks import InputBytes
 from tokenreel.build.sources import read_records
 from tokenreel.errors import require
 from tokenreel.text.texts import text_bytes
@@ -26,7 +26,8 @@ def sample_texts(inputs: Sequence[HashedInput], wanted: int) -> Iterator[Any]:
     total = sum(one.record.bytes or 0 for one in inputs) or 1
     for one in inputs:
         room = max(1, wanted * (one.record.bytes or 0) // total)
-        for records in read_records(HashedFile(one.planned.location), one.planned.shape, min(_CHUNK, room)):
+        for records in read_records(InputBytes(one.planned.location), one.planned.shape, min(_CHUNK, room)):
+            records.check()
             _, offsets = text_bytes(records.texts)
             count = int(offsets.searchsorted(room, side="left"))
             yield records.texts[:count]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenreel.build.blocks import HashedFile, decompressed
+from tokenreel.build.blocks import InputBytes, decompressed
 from tokenreel.build.jsonl import read_jsonl
 from tokenreel.build.parquet import read_parquet
 from tokenreel.build.plain_text import read_text
@@ -146,13 +146,14 @@ def _settled(table: SourceTable, path: str) -> SourceShape:
     )
 
 
-def read_records(file: HashedFile, shape: SourceShape, chunk_bytes: int) -> Iterator[Records]:
+def read_records(file: InputBytes, shape: SourceShape, chunk_bytes: int) -> Iterator[Records]:
     """Yield the records of one input in chunks of about `chunk_bytes`.
 
     Memory is bounded by a few chunks and the longest document. When it is exhausted, all bytes of `file` were read and
     hashed; Parquet files are hashed after reading.
     """
     if shape.format == "parquet":
+        file.check_stamp()
         if os.path.getsize(file.path):  # noqa: PTH202
             yield from read_parquet(file.path, shape, chunk_bytes)
         file.drain()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from tokenreel.build.blocks import HashedFile
+from tokenreel.build.blocks import InputBytes
 from tokenreel.build.records import SourceShape  # noqa: TC001 (msgspec reads it when jobs are decoded)
 from tokenreel.build.rows import RowsWriter
 from tokenreel.build.sources import read_records
@@ -48,6 +48,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     bytes: int
     sha256: str
+    stamp: tuple[int, int, int, int] | None = None
+    """The file's stamp when it was hashed; None: it had changed too shortly before, and is hashed again."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +136,7 @@ def build_unit(
     """
     out = Path(plan.out)
     totals = _Totals()
-    file = HashedFile(job.location)
+    file = InputBytes(job.location, job.stamp)
     # A part that is built again may have had files before: a receipt without them must never be seen.
     (out / "receipts" / f"{job.part}.json").unlink(missing_ok=True)
     with contextlib.ExitStack() as stack:
@@ -143,7 +145,7 @@ def build_unit(
             _add_records(records, job, plan, encoder, rule, shards, totals)
             if tick is not None:
                 tokens = sum(c.total_tokens for splits in totals.by_source.values() for c in splits.values())
-                tick(file.bytes, tokens)
+                tick(min(file.bytes, job.bytes), tokens)
         file.check(job.bytes, job.sha256)
         if not totals.records and plan.empty_inputs == "error":
             raise SourceError(
@@ -169,12 +171,12 @@ def _add_records(
         return
     try:
         batch = encoder.encode_counted(texts)
-        totals.rechecked += recheck_batch(
-            encoder, batch.texts, batch.ids, batch.lengths, first_document=totals.kept, one_in=plan.recheck
-        )
+        totals.rechecked += _recheck(encoder, batch, totals.kept, plan.recheck)
         _check_ids(batch, plan)
     except TokenreelError as error:
-        raise _placed(error, records, numbers, job, totals.kept) from error
+        if error.code == "TKZ005":
+            records.check()
+        raise _placed(error, records, numbers, job) from error
     totals.special += int(batch.special.sum())
     blob, offsets = text_bytes(texts)
     edges = offsets.tolist()
@@ -223,24 +225,38 @@ def _without_empty(
     return records.texts.filter(pa.array(full)), ids, sources, kept
 
 
-def _placed(
-    error: TokenreelError, records: Records, numbers: npt.NDArray[np.int64], job: Job, kept: int
-) -> TokenreelError:
+def _placed(error: TokenreelError, records: Records, numbers: npt.NDArray[np.int64], job: Job) -> TokenreelError:
     """Return the error with the input's path, and the record's number and line in place of its number in the chunk."""
     where = dict(error.where)
     document = where.get("document")
     where["path"] = job.path
-    if isinstance(document, int):
-        # The re-check counts kept documents from the unit's first, the encoder from the chunk's.
-        local = document - kept if error.code == "TKZ008" else document
-        if 0 <= local < len(numbers):
-            number = int(numbers[local])
-            where["document"] = records.first + number
-            if records.lines is not None:
-                where["line"] = records.lines[number]
+    if isinstance(document, int) and 0 <= document < len(numbers):
+        number = int(numbers[document])
+        where["document"] = records.first + number
+        if records.lines is not None:
+            where["line"] = records.lines[number]
     again = type(error)(error.code, error.message, expected=error.expected, found=error.found, hint=error.hint)
     again.where = where
     return again
+
+
+def _recheck(encoder: Encoder, batch: Batch, first: int, one_in: int) -> Rechecked:
+    """Compare the documents whose number in the unit, from `first`, is a multiple of `one_in`; see `recheck_batch`."""
+    if one_in <= 0:
+        return Rechecked()
+    rows = np.arange(-first % one_in, len(batch.lengths), one_in)
+    if not len(rows):
+        return Rechecked()
+    edges = np.concatenate(([0], np.cumsum(batch.lengths)))
+    ids = np.concatenate([batch.ids[edges[row] : edges[row + 1]] for row in rows.tolist()])
+    try:
+        # Only these are handed on: a look at all texts of the chunk would cost more than the comparison.
+        return recheck_batch(encoder, batch.texts.take(rows), ids, batch.lengths[rows], one_in=1)
+    except TokenreelError as error:
+        number = error.where.get("document")
+        if isinstance(number, int):
+            error.where["document"] = int(rows[number])
+        raise
 
 
 def _check_ids(batch: Batch, plan: Plan) -> None:
@@ -248,9 +264,11 @@ def _check_ids(batch: Batch, plan: Plan) -> None:
     if not len(batch.ids):
         return
     highest = int(np.iinfo(np.dtype(plan.dtype)).max)
+    largest = int(batch.ids.max())
+    inside = plan.special_in_text != "special" and largest >= plan.eod_id
     for code, bad, expected in (
-        ("TOK010", batch.ids > highest if int(batch.ids.max()) > highest else None, f"0..{highest}"),
-        ("TOK012", batch.ids == plan.eod_id if plan.special_in_text != "special" else None, "no EOD inside a text"),
+        ("TOK010", batch.ids > highest if largest > highest else None, f"0..{highest}"),
+        ("TOK012", batch.ids == plan.eod_id if inside else None, "no EOD inside a text"),
     ):
         if bad is None or not bool(bad.any()):
             continue

@@ -48,8 +48,8 @@ def override(table: dict[str, Any], text: str) -> None:
 
     >>> table = {"source": [{"name": "a"}]}
     >>> override(table, "split.modulo=50")
-    ... override(table, "source[0].name=b")
-    ... table
+    >>> override(table, "source[0].name=b")
+    >>> table
     {'source': [{'name': 'b'}], 'split': {'modulo': 50}}
     """
     dotted, equals, value = text.partition("=")
