@@ -56,7 +56,7 @@ def check_documents(target: Target, findings: Findings) -> None:
         with parquet.ParquetFile(place) as file:
             _check_rows(target, file, findings)
     except TokenreelError as error:
-        findings.caught(error, target.store.root, path=DOCUMENTS)
+        findings.error("DOC011", error.message, path=DOCUMENTS, expected=error.expected, found=error.found)
         return
     except UNREADABLE as error:
         _cannot_read(findings, error)

@@ -68,7 +68,9 @@ def check_complete(target: Target, findings: Findings) -> None:
         elif there is None:
             findings.error("MAN004", path=path, expected=f"named by {COMPLETE}", found="no such file")
         elif said != there:
-            findings.error("MAN047", f"{name} is not that of {path}", path=path, expected=said, found=there)
+            findings.error(
+                "MAN047", f"{name} in {COMPLETE} is not that of {path}", path=path, expected=said, found=there
+            )
     if sidecar.ours:
         known = set(Complete.__struct_fields__)
         for name in sidecar.raw:
