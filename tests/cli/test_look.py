@@ -44,6 +44,7 @@ def test_schema_is_one_json_document(tmp_path: Path) -> None:
     assert shown.json["$ref"]
     run("schema", "recipe", "-o", tmp_path / "schema.json")
     assert json.loads((tmp_path / "schema.json").read_text()) == shown.json
+    assert run("schema", "run").json["$ref"].endswith("/RunFile")
     assert run("schema", "nothing").status == 2
 
 

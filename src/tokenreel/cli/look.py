@@ -63,19 +63,22 @@ def explain_command(
 
 
 def schema_command(
-    kind: Annotated[str, typer.Argument(help="recipe")] = "recipe",
+    kind: Annotated[str, typer.Argument(help="recipe or run")] = "recipe",
     *,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file.")] = None,
     json: options.Json = False,  # noqa: ARG001 (the schema is JSON either way)
 ) -> None:
-    """Print the JSON Schema of a recipe."""
+    """Print the JSON Schema of recipes or of run files."""
     from tokenreel.config.recipe import recipe_schema
+    from tokenreel.config.run import run_schema
     from tokenreel.errors import UsageError
     from tokenreel.store import dumps_canonical, write_bytes_atomic
 
-    if kind != "recipe":
-        raise UsageError("USE003", expected="recipe", found=kind, hint="tokenreel schema recipe")
+    schemas = {"recipe": recipe_schema, "run": run_schema}
+    if kind not in schemas:
+        raise UsageError("USE003", expected="recipe or run", found=kind, hint="tokenreel schema recipe")
+    schema = schemas[kind]()
     if output is None:
-        print_json(recipe_schema())
+        print_json(schema)
     else:
-        write_bytes_atomic(output, dumps_canonical(recipe_schema()))
+        write_bytes_atomic(output, dumps_canonical(schema))

@@ -88,23 +88,50 @@ def _value(text: str) -> Any:
         return text
 
 
-def refuse_unknown(table: Any, kind: type[msgspec.Struct], path: object = None, at: str = "") -> None:
-    """Raise `RecipeError` (RCP003) for the first key of `table`, at any depth, that `kind` does not have."""
+def refuse_unknown(
+    table: Any, kind: type[msgspec.Struct], path: object = None, at: str = "", schema: str = "recipe"
+) -> None:
+    """Raise `RecipeError` for the first key of `table`, at any depth, that `kind` does not have (RCP003).
+
+    Where a table may be one of several kinds, the key that says which is looked at first (RCP040).
+    """
     if not isinstance(table, dict):
         return
     fields = get_type_hints(kind)
+    if kind.__struct_config__.tag_field:
+        fields = {kind.__struct_config__.tag_field: str, **fields}
     for key, value in table.items():
         place = f"{at}.{key}" if at else str(key)
         if key not in fields:
             near = nearest(str(key), fields)
             message = f"unknown key {place}" + (f"; did you mean {near}?" if near else "")
-            hint = f"rename {place} to {near}" if near else "tokenreel schema recipe"
+            hint = f"rename {place} to {near}" if near else f"tokenreel schema {schema}"
             raise RecipeError("RCP003", message, path=path, expected=", ".join(fields), found=key, hint=hint)
-        inner = next(_structs(fields[key]), None)
-        if inner is None:
-            continue
+        kinds = list(_structs(fields[key]))
         for number, item in enumerate(value if isinstance(value, list) else [value]):
-            refuse_unknown(item, inner, path, f"{place}[{number}]" if isinstance(value, list) else place)
+            inside = f"{place}[{number}]" if isinstance(value, list) else place
+            inner = _kind_of(item, kinds, path, inside, schema)
+            if inner is not None:
+                refuse_unknown(item, inner, path, inside, schema)
+
+
+def _kind_of(
+    item: Any, kinds: list[type[msgspec.Struct]], path: object, at: str, schema: str
+) -> type[msgspec.Struct] | None:
+    """Return which of `kinds` a table is, by the key that says it; None where that cannot be told."""
+    if len(kinds) < 2 or not isinstance(item, dict):
+        return kinds[0] if kinds else None
+    tagged = {str(kind.__struct_config__.tag): kind for kind in kinds}
+    key = kinds[0].__struct_config__.tag_field or ""
+    if key not in item:
+        return None
+    said = str(item[key])
+    if said not in tagged:
+        near = nearest(said, tagged)
+        message = f"{at}.{key}: there is no {said!r}" + (f"; did you mean {near!r}?" if near else "")
+        hint = f"tokenreel schema {schema}"
+        raise RecipeError("RCP040", message, path=path, expected=", ".join(tagged), found=said, hint=hint)
+    return tagged[said]
 
 
 def _structs(kind: Any) -> Iterator[type[msgspec.Struct]]:

@@ -1,0 +1,192 @@
+"""Orders as run files name them: one table a kind, with the parameters that kind has and no others.
+
+`corpus` names a [[corpus]] of the run file and may be left out where there is only one. A seed that is left out is the
+run's, or else the one that the system whose order it is would use.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+Weight = Annotated[float, msgspec.Meta(ge=0)]
+RowTokens = Annotated[int, msgspec.Meta(ge=1, description="Input tokens of a sample.")]
+RowAhead = Annotated[
+    int, msgspec.Meta(ge=0, le=1, description="1: a sample has the token after its last input, for its last label.")
+]
+CorpusName = Annotated[Name, msgspec.Meta(description="A [[corpus]] of this file; left out, the only one.")]
+Seed = Annotated[int, msgspec.Meta(ge=0, description="Left out: the run's, else the system's own.")]
+
+
+class OrderTable(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True, tag_field="kind"
+):
+    """An order: frozen, no unknown keys, told by its `kind`."""
+
+
+class Stream(OrderTable, frozen=True, kw_only=True, tag="stream"):
+    """`stream@1`: the corpus end to end in rows, in stored order."""
+
+    corpus: CorpusName | None = None
+    row_tokens: RowTokens
+    row_ahead: RowAhead = 1
+
+
+class BlockIO(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A shuffle that lets storage read ranges: whole blocks of neighbouring windows, several together."""
+
+    block: Annotated[int, msgspec.Meta(ge=1, description="Neighbouring windows of a block: one read.")]
+    together: Annotated[int, msgspec.Meta(ge=1, description="Blocks shuffled together.")] = 16
+
+
+class Windows(OrderTable, frozen=True, kw_only=True, tag="windows"):
+    """`windows@1`: rows under a keyed permutation, once an epoch."""
+
+    corpus: CorpusName | None = None
+    row_tokens: RowTokens
+    row_ahead: RowAhead = 1
+    seed: Seed | None = None
+    epochs: Annotated[int, msgspec.Meta(ge=0, description="0 is endless.")] = 1
+    io: BlockIO | None = None
+
+
+class LlmcStreamTable(OrderTable, frozen=True, kw_only=True, tag="llmc-stream"):
+    """`llmc-stream@1`: llm.c's loader."""
+
+    corpus: CorpusName | None = None
+    row_tokens: RowTokens
+    batch: Annotated[int, msgspec.Meta(ge=1, description="Rows of one process.")]
+    world: Positive = 1
+    shuffle: bool = False
+    seed: Seed | None = None
+    steps: Positive | None = None
+
+
+class HobbyStreamTable(OrderTable, frozen=True, kw_only=True, tag="hobbylm-stream"):
+    """`hobbylm-stream@1`: HobbyLM's loader."""
+
+    corpus: CorpusName | None = None
+    row_tokens: RowTokens
+    batch: Annotated[int, msgspec.Meta(ge=1, description="Rows of one rank.")]
+    world: Positive = 1
+    walk: Literal["sorted", "shuffled", "stratified"] = "sorted"
+    seed: Seed | None = None
+    steps: Positive | None = None
+
+
+class Nanogpt(OrderTable, frozen=True, kw_only=True, tag="nanogpt"):
+    """`nanogpt@1`: the windows that nanoGPT draws."""
+
+    corpus: CorpusName | None = None
+    row_tokens: RowTokens
+    batch: Annotated[int, msgspec.Meta(ge=1, description="Rows of one rank.")]
+    world: Positive = 1
+    seed: Seed | None = None
+    skip: Annotated[int, msgspec.Meta(ge=0, description="Words drawn before the first batch.")] = 0
+    accumulate: Positive = 1
+    eval_interval: NotNegative = 0
+    eval_iters: NotNegative = 0
+    eval_tokens: NotNegative = 0
+    first_iteration: NotNegative = 0
+    wide: Literal[268435456, 4294967296] = 268435456
+    steps: Positive | None = None
+
+
+class Megatron(OrderTable, frozen=True, kw_only=True, tag="megatron"):
+    """`megatron@1`: one split of one corpus as Megatron-Core's GPTDataset reads it."""
+
+    corpus: CorpusName | None = None
+    row_tokens: RowTokens
+    samples: Annotated[int, msgspec.Meta(ge=0, description="Samples asked for; left out, one epoch.")] | None = None
+    seed: Seed | None = None
+    split: Annotated[str, msgspec.Meta(description="Megatron's --split, such as 99,1,0.")] = "1"
+    part: Literal["train", "valid", "test"] = "train"
+    row_ahead: RowAhead = 1
+    keep_partial: bool = False
+    compat: list[str] = []
+
+
+class MegatronFiles(OrderTable, frozen=True, kw_only=True, tag="megatron-files"):
+    """`megatron-files@1`: the order that index files give, whoever made them."""
+
+    corpus: CorpusName | None = None
+    folder: Annotated[Name, msgspec.Meta(description="Where the files are.")]
+    name: (
+        Annotated[
+            Name,
+            msgspec.Meta(description="What their names begin with, the hash; needed where the folder has several."),
+        ]
+        | None
+    ) = None
+    row_tokens: RowTokens
+    row_ahead: RowAhead = 1
+    unit: Annotated[
+        Literal["sequence", "document"],
+        msgspec.Meta(description="What the document index counts: Megatron's sequences, or MaxText's documents."),
+    ] = "sequence"
+
+
+class MaxTextNpy(OrderTable, frozen=True, kw_only=True, tag="maxtext-npy"):
+    """`maxtext-npy@1`: one dataset as MaxText's mmap_npy reads it."""
+
+    corpus: (
+        Annotated[CorpusName | list[Name], msgspec.Meta(description="One, or several in MaxText's order.")] | None
+    ) = None
+    row_tokens: RowTokens
+    samples: Annotated[int, msgspec.Meta(ge=1, description="Steps times batch.")] | None = None
+    epochs: Annotated[int, msgspec.Meta(ge=1, description="The builder's --num-epochs.")] | None = None
+    num_epoch: Positive = 1
+    seed: Seed | None = None
+    split: Annotated[str, msgspec.Meta(description="mmap_npy_split, such as 99,1.")] = ""
+    split_index: NotNegative = 0
+
+
+class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One member of a blend."""
+
+    corpus: Name
+    weight: Weight
+
+
+class MaxTextBlend(OrderTable, frozen=True, kw_only=True, tag="maxtext-npy-blend"):
+    """`maxtext-npy-blend@1`: MaxText's blend of mmap_npy datasets."""
+
+    member: Annotated[list[Member], msgspec.Meta(min_length=1)]
+    row_tokens: RowTokens
+    samples: Annotated[int, msgspec.Meta(ge=1, description="Steps times batch.")] | None = None
+    num_epoch: Positive = 1
+    seed: Seed | None = None
+    split: str = ""
+    split_index: NotNegative = 0
+    margin: Annotated[float, msgspec.Meta(ge=0, description="Percent.")] = 0.5
+    compat: list[str] = []
+
+
+AnyOrder = (
+    Stream
+    | Windows
+    | LlmcStreamTable
+    | HobbyStreamTable
+    | Nanogpt
+    | Megatron
+    | MegatronFiles
+    | MaxTextNpy
+    | MaxTextBlend
+)
+
+
+def corpora_named(order: AnyOrder) -> list[str | None]:
+    """Return the corpora an order names, in its order; None stands for the only one.
+
+    >>> corpora_named(Stream(row_tokens=8))
+    [None]
+    """
+    if isinstance(order, MaxTextBlend):
+        return [member.corpus for member in order.member]
+    if isinstance(order.corpus, list):
+        return list(order.corpus)
+    return [order.corpus]
