@@ -6,6 +6,7 @@ except that the shards of a split whose identity is recorded are read in order, 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 BLOCK_TOKENS = 1 << 20
 BLOCK_DOCUMENTS = 1 << 17
+SMALL = 1 << 23
+"""Bytes below which a corpus is read in one thread."""
 PIECE = 1 << 20
 """Ids taken at once from a shard: small enough that they are copied, so that a file that shrinks is an error."""
 
@@ -104,11 +107,9 @@ def read_full(
         jobs += [(split, chosen)] if split in wanted else [(split, [found]) for found in chosen]
     total = sum(target.sizes.get(path, 0) for found in target.shards for path in found.files)
     list(target.opened())  # opened here, so that the threads below only read
-    workers = max(1, min(len(jobs), (os.cpu_count() or 1)))
-    with ThreadPoolExecutor(workers) as pool, ThreadPoolExecutor(workers) as hashers:
-        tasks = [pool.submit(_read_job, target, job, job[0] in wanted, hashers, visit) for job in jobs]
-        for (split, _), task in zip(jobs, tasks, strict=True):
-            mine, found_there, identity = task.result()
+    with contextlib.ExitStack() as stack:
+        results = _start(stack, target, jobs, wanted, visit, small=total < SMALL)
+        for (split, _), (mine, found_there, identity) in zip(jobs, results, strict=True):
             findings.merge(found_there)
             read.sha256.update(mine.sha256)
             read.documents += mine.documents
@@ -121,8 +122,31 @@ def read_full(
     return read
 
 
+def _start(
+    stack: contextlib.ExitStack,
+    target: Target,
+    jobs: list[tuple[str, list[Found]]],
+    wanted: set[str],
+    visit: Visit | None,
+    *,
+    small: bool,
+) -> Iterator[tuple[Read, Findings, Identity | None]]:
+    """Return the results of all jobs, in order; a small corpus is read in this thread, which costs less."""
+    if small:
+        return (_read_job(target, job, job[0] in wanted, None, visit) for job in jobs)
+    workers = max(1, min(len(jobs), os.cpu_count() or 1))
+    hashers = stack.enter_context(ThreadPoolExecutor(workers))
+    pool = stack.enter_context(ThreadPoolExecutor(workers))
+    tasks = [pool.submit(_read_job, target, job, job[0] in wanted, hashers, visit) for job in jobs]
+    return (task.result() for task in tasks)
+
+
 def _read_job(
-    target: Target, job: tuple[str, list[Found]], identify: bool, hashers: ThreadPoolExecutor, visit: Visit | None
+    target: Target,
+    job: tuple[str, list[Found]],
+    identify: bool,
+    hashers: ThreadPoolExecutor | None,
+    visit: Visit | None,
 ) -> tuple[Read, Findings, Identity | None]:
     _, chosen = job
     read, findings = Read(), Findings()
@@ -150,7 +174,7 @@ def _read_shard(
     read: Read,
     findings: Findings,
     hasher: IdentityHasher | None,
-    hashers: ThreadPoolExecutor,
+    hashers: ThreadPoolExecutor | None,
     visit: Visit | None,
 ) -> IdentityHasher | None:
     path, start = shard.byte_at(0) if shard.tokens else (found.files[0], 0)
@@ -159,10 +183,14 @@ def _read_shard(
     digest = hashlib.sha256()
     pending = None
     for first, begin, ids, lengths in batches(shard):
-        if fills:
-            if pending is not None:
-                pending.result()
-            pending = hashers.submit(digest.update, np.ascontiguousarray(ids).data.cast("B"))
+        if pending is not None:
+            pending.result()
+        if fills and len(ids):
+            data = np.ascontiguousarray(ids).data.cast("B")
+            if hashers is None:
+                digest.update(data)
+            else:
+                pending = hashers.submit(digest.update, data)
         report(findings, target.boundary, target.vocab, shard, (first, begin), ids, lengths)
         if visit is not None:
             visit(found, first, ids, lengths)
