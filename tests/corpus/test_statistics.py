@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenreel.corpus.statistics import QUANTILES, SHORT, StatisticsCounter
+from tokenreel.corpus.lengths import QUANTILES, SHORT
+from tokenreel.corpus.statistics import StatisticsCounter
 from tokenreel.formats import Boundary
 
 

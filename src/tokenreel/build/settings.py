@@ -123,6 +123,8 @@ def run_config(recipe: Recipe, settings: Settings, rule: SplitRule, inputs: list
     for table in recipe.source:
         shape = next(one.planned.shape for one in inputs if one.planned.shape.name == table.name)
         facts: dict[str, Any] = {"name": table.name, "text": shape.text, "id": shape.id, "separator": shape.separator}
+        if table.format != "auto":
+            facts["format"] = table.format
         facts["source"] = {"field": shape.source_field} if shape.source_field else shape.constant
         sources.append({key: value for key, value in facts.items() if value is not None})
     return RunConfig(

@@ -86,7 +86,7 @@ def plan_inputs(recipe: Recipe, folder: str | os.PathLike[str], recipe_path: obj
                     hint=f"ls {Path(folder) / pattern}",
                 )
             for path, location in matches:
-                found.setdefault(os.path.realpath(location), PlannedInput(_settled(table, path), location, path))
+                found.setdefault(os.path.realpath(location), PlannedInput(settled_shape(table, path), location, path))
         planned += sorted(found.values(), key=lambda one: (os.fsencode(one.path), one.location))
     return planned
 
@@ -115,7 +115,7 @@ def _match(pattern: str, folder: Path) -> list[tuple[str, str]]:
     return [(Path(os.path.normpath(name)).as_posix(), str(base / name)) for name in names]
 
 
-def _settled(table: SourceTable, path: str) -> SourceShape:
+def settled_shape(table: SourceTable, path: str) -> SourceShape:
     """Return the source's shape with its format told for this file."""
     shape = shape_of(table)
     kind = shape.format

@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
     app.command("verify")(verify_command)
 
 
-def verify_command(
+def verify_command(  # noqa: PLR0913 (one per option)
     path: Annotated[Path, typer.Argument(help="A built directory, a folder of shards, or one shard.")],
     *,
     level: Annotated[
@@ -36,6 +36,7 @@ def verify_command(
     source: Annotated[
         Path | None, typer.Option("--source", help="The recipe's folder: splits are re-derived from the source.")
     ] = None,
+    accept: options.Accept = None,
     strict: options.Strict = False,
     progress: options.ProgressKind = options.Show.auto,
     json: options.Json = False,
@@ -44,8 +45,10 @@ def verify_command(
 
     Exit status: 0 fine, 1 broken, 4 incomplete.
     """
+    from tokenreel.build.rereading import source_reader
     from tokenreel.verify import verify
 
+    reader = None if source is None else source_reader(path, source)
     with Progress("verify", progress.value, as_json=json) as bar:
         report = verify(
             path,
@@ -57,6 +60,8 @@ def verify_command(
             vocab=vocab,
             tokenizer=tokenizer,
             source=source,
+            source_reader=reader,
+            accept=accept or (),
             strict=strict,
             progress=bar,
         )

@@ -9,14 +9,56 @@ import typer
 
 from tokenreel.cli import options
 from tokenreel.cli.output import print_json, print_line, print_table
-from tokenreel.errors import codes, explain
+from tokenreel.errors import EXIT_DATA, codes, explain
 
 
 def register(app: typer.Typer) -> None:
     """Add these commands."""
+    app.command("inspect")(inspect_command)
     app.command("formats")(formats_command)
     app.command("explain")(explain_command)
     app.command("schema")(schema_command)
+
+
+def inspect_command(
+    path: Annotated[Path, typer.Argument(help="A folder of shards, a built directory, ROOT/SPLIT, or one shard.")],
+    *,
+    doc: Annotated[
+        list[int] | None, typer.Option("--doc", help="Show this document, with its text; repeatable.")
+    ] = None,
+    at: Annotated[
+        list[int] | None, typer.Option("--at", help="Say where this token of the stream is; repeatable.")
+    ] = None,
+    split: Annotated[str | None, typer.Option("--split", help="Numbers count in this split.")] = None,
+    lengths: Annotated[bool, typer.Option("--lengths", help="Show the histogram of lengths, however small.")] = False,
+    boundary: options.BoundaryText = None,
+    vocab: options.Vocab = None,
+    tokenizer: options.TokenizerFile = None,
+    json: options.Json = False,
+) -> None:
+    """Say what a path holds: format, counts, dtype, boundary, length quantiles, one document with its text.
+
+    Exit status 1 when a shard is not whole; `verify` says more.
+    """
+    from tokenreel.cli.render import inspection_lines
+    from tokenreel.verify import inspect
+
+    seen = inspect(
+        path,
+        boundary=boundary,
+        vocab=vocab,
+        tokenizer=tokenizer,
+        split=split,
+        documents=doc or (),
+        at=at or (),
+    )
+    if json:
+        print_json(seen.as_dict())
+    else:
+        for line in inspection_lines(seen, lengths=lengths):
+            print_line(line)
+    if any(finding.severity == "error" for finding in seen.findings):
+        raise typer.Exit(EXIT_DATA)
 
 
 def formats_command(*, json: options.Json = False) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-class ReaderGone(Exception):  # noqa: N818 (nothing went wrong)
+class ReaderGone(Exception):
     """Whoever read our output went away, as ``| head`` does."""
 
 

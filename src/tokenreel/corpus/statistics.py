@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from tokenreel.corpus.lengths import Lengths
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from tokenreel.formats import Boundary
-
-QUANTILES = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
-SHORT = 1 << 16
-"""Lengths below this are counted one by one; longer ones are kept (there are few)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +60,8 @@ class StatisticsCounter:
     """
 
     def __init__(self, boundary: Boundary) -> None:
-        import numpy as np
-
         self._boundary = boundary
-        self._short = np.zeros(SHORT, dtype=np.int64)
-        self._long: list[npt.NDArray[np.int64]] = []
-        self._tokens = 0
+        self._lengths = Lengths()
         self._max: int | None = None
         self._starts = self._ends = self._inside = self._double = 0
 
@@ -77,10 +70,7 @@ class StatisticsCounter:
         import numpy as np
 
         sizes = np.asarray(lengths, dtype=np.int64)
-        self._short += np.bincount(sizes[sizes < SHORT], minlength=SHORT)
-        if bool((sizes >= SHORT).any()):
-            self._long.append(sizes[sizes >= SHORT])
-        self._tokens += int(sizes.sum())
+        self._lengths.add(sizes)
         if ids.size:
             self._max = max(int(ids.max()), -1 if self._max is None else self._max)
         ends = np.cumsum(sizes)
@@ -97,24 +87,13 @@ class StatisticsCounter:
 
     def finish(self) -> Statistics:
         """Return the statistics of everything added."""
-        import numpy as np
-
-        long = np.sort(np.concatenate(self._long)) if self._long else np.empty(0, dtype=np.int64)
-        cumulative = np.cumsum(self._short)
-        documents = int(cumulative[-1]) + len(long)
-
-        def quantile(q: float) -> int:
-            rank = max(1, math.ceil(q * documents - 1e-9))
-            if rank <= int(cumulative[-1]):
-                return int(np.searchsorted(cumulative, rank))
-            return int(long[rank - int(cumulative[-1]) - 1])
-
+        lengths = self._lengths
         return Statistics(
-            documents,
-            self._tokens,
-            int(self._short[0]),
-            tuple((q, quantile(q)) for q in QUANTILES) if documents else (),
-            self._tokens / documents if documents else 0.0,
+            lengths.count,
+            lengths.total,
+            lengths.empty,
+            tuple(lengths.quantiles().items()),
+            lengths.total / lengths.count if lengths.count else 0.0,
             self._max,
             self._starts,
             self._ends,

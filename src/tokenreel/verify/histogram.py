@@ -1,70 +1,13 @@
-"""Lengths as people look at them: exact quantiles, buckets that double, bars for a terminal; pure."""
+"""Buckets of lengths as bars for a terminal; pure."""
 
 from __future__ import annotations
 
-import math
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    import numpy.typing as npt
-
-QUANTILES = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
-SHORT = 1 << 16
 BLOCKS = " ▏▎▍▌▋▊▉█"
-
-
-class Lengths:
-    """Counts lengths exactly: one by one below 65,536, kept above; half a MiB and 8 bytes per longer one.
-
-    >>> lengths = Lengths()
-    >>> lengths.add(np.array([0, 1, 3, 3, 70_000]))
-    >>> lengths.quantiles()[0.5], lengths.buckets()
-    (3, [(0, 0, 1), (1, 1, 1), (2, 3, 2), (65536, 131071, 1)])
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0
-        self._short = np.zeros(SHORT, dtype=np.int64)
-        self._long: list[npt.NDArray[np.int64]] = []
-
-    def add(self, lengths: npt.NDArray[np.integer[Any]]) -> None:
-        """Add lengths in any order."""
-        sizes = np.asarray(lengths, dtype=np.int64)
-        self._short += np.bincount(sizes[sizes < SHORT], minlength=SHORT)
-        if bool((sizes >= SHORT).any()):
-            self._long.append(sizes[sizes >= SHORT])
-        self.count += len(sizes)
-        self.total += int(sizes.sum())
-
-    def quantiles(self, at: Iterable[float] = QUANTILES) -> dict[float, int]:
-        """Return, by q, the smallest length that at least q of the units do not exceed; empty without units."""
-        if not self.count:
-            return {}
-        cumulative = np.cumsum(self._short)
-        long = np.sort(np.concatenate(self._long)) if self._long else np.empty(0, dtype=np.int64)
-        out = {}
-        for q in at:
-            rank = max(1, math.ceil(q * self.count - 1e-9))
-            short = int(cumulative[-1])
-            out[q] = int(np.searchsorted(cumulative, rank)) if rank <= short else int(long[rank - short - 1])
-        return out
-
-    def buckets(self) -> list[tuple[int, int, int]]:
-        """Return (lowest, highest, count) for lengths of 0, 1, 2-3, 4-7 and so on; empty buckets are left out."""
-        edges = [0, *(1 << k for k in range(SHORT.bit_length()))]
-        found = [(low, high - 1, int(self._short[low:high].sum())) for low, high in pairwise(edges)]
-        if self._long:
-            power = np.floor(np.log2(np.concatenate(self._long))).astype(np.int64)
-            found += [
-                (1 << k, (2 << k) - 1, int(count)) for k, count in enumerate(np.bincount(power).tolist()) if count
-            ]
-        return [bucket for bucket in found if bucket[2]]
 
 
 def histogram_lines(buckets: Sequence[tuple[int, int, int]], width: int = 78) -> list[str]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.corpus.layout import order_finding
+from tokenreel.corpus.lengths import Lengths
 from tokenreel.errors import DocumentError, SplitError
 from tokenreel.verify.finding import Findings
-from tokenreel.verify.histogram import Lengths, histogram_lines
+from tokenreel.verify.histogram import histogram_lines
 from tokenreel.verify.pairs import check_structure
 from tokenreel.verify.stream import BLOCK_DOCUMENTS, choose_documents, read_pieces
 from tokenreel.verify.target import open_target
