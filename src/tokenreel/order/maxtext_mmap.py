@@ -195,9 +195,8 @@ class MaxTextMmapOrder:
 
     def runs_of(self, corpus: int, documents: npt.ArrayLike) -> tuple[I64, I64]:
         """Return where documents of a table begin and end in the joined stream."""
-        docs = self.joined.check_documents(corpus, documents)
-        table, base = self.joined.tables[corpus], int(self.joined.token_edges[corpus])
-        return table.offsets_at(docs) + base, table.offsets_at(docs + 1) + base
+        docs = self.joined.check_documents(corpus, documents) + self.joined.document_edges[corpus]
+        return self.joined.offsets_at(docs), self.joined.offsets_at(docs + 1)
 
     def describe(self) -> Node:
         """Return one line."""
