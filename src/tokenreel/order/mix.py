@@ -353,10 +353,12 @@ def interleave(samples: int, rows: list[I64], tables: list[SpanTable], offsets: 
     splits = np.concatenate(([0], np.cumsum(counts)))
     columns: list[Any] = [np.empty(int(splits[-1]), dtype=d) for d in ("i4", "i8", "i8", "i8", "i8", "u1")]
     for mine, table, offset in zip(rows, tables, offsets, strict=True):
-        held = np.diff(table.splits)
-        target = np.repeat(splits[mine] - table.splits[:-1], held) + np.arange(table.extents, dtype=np.int64)
-        for column, values in zip(columns, table.columns()[1:], strict=True):
+        shift = np.repeat(splits[mine] - table.splits[:-1], np.diff(table.splits))
+        target = shift + np.arange(table.extents, dtype=np.int64)
+        columns[0][target] = table.corpus + np.int32(offset)
+        for column, values in zip(columns[1:], table.columns()[2:], strict=True):
             column[target] = values
-        columns[0][target] += offset
-    corpus, begin, length, document, start, flags = columns
-    return SpanTable.of(splits, begin, length, corpus=corpus, document=document, start=start, flags=flags)
+    made = SpanTable(splits, *columns)
+    for column in made.columns():
+        column.flags.writeable = False
+    return made
