@@ -166,6 +166,67 @@ def test_a_ramp_must_grow() -> None:
     refused("RCP041", schedule={"batch": 1, "ramp": ramp})
 
 
+def mix(**changes: Any) -> dict[str, Any]:
+    inner = {"kind": "windows", "corpus": "web", "row_tokens": 8}
+    return {
+        "kind": "mix",
+        "component": [{"name": "a", "order": inner, "weight": 1.0}, {"name": "b", "order": inner, "weight": 2.0}],
+        **changes,
+    }
+
+
+def test_a_mixture_names_its_components_corpora() -> None:
+    (only,) = parse_run(table(order=mix()))
+    assert corpora_named(only.run.order) == ["web", "web"]
+    assert [corpus.name for corpus in only.run.corpora_used()] == ["web"]
+
+
+def test_a_mixture_is_checked_inside() -> None:
+    part = {"name": "a", "weight": 1.0}
+    bad = [{**part, "order": {"kind": "windows", "row_tokenz": 8}}]
+    assert "order.component[0].order.row_tokenz" in refused("RCP003", order=mix(component=bad))
+    bad = [{**part, "order": {"kind": "windous", "row_tokens": 8}}]
+    assert "order.component[0].order.kind" in refused("RCP040", order=mix(component=bad))
+    bad = [{**part, "order": {"kind": "windows", "row_tokens": "8"}}]
+    assert "order.component[0].order.row_tokens" in refused("RCP004", order=mix(component=bad))
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [
+        [{"sample": 0, "weights": {"a": 1.0}}],
+        [],
+    ],
+)
+def test_a_mixture_has_weights_or_phases(phase: list[dict[str, Any]]) -> None:
+    order = mix(phase=phase)
+    if not phase:
+        for component in order["component"]:
+            del component["weight"]
+    refused("RCP041", order=order)
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [
+        {"weights": {"a": 1.0}},
+        {"sample": 0, "step": 0, "weights": {"a": 1.0}},
+        {"step": 0, "weights": {"a": 1.0}},
+        {"sample": 0, "weights": {"aa": 1.0}},
+    ],
+    ids=["nowhere", "twice", "no schedule", "no component"],
+)
+def test_a_phase_says_where_it_begins_and_what_it_weights(phase: dict[str, Any]) -> None:
+    inner = {"kind": "windows", "row_tokens": 8}
+    components = [{"name": "a", "order": inner}]
+    refused("RCP041", order={"kind": "mix", "component": components, "phase": [phase]})
+
+
+def test_a_blend_weighs_all_or_none() -> None:
+    member = [{"corpus": "web", "weight": 1.0}, {"corpus": "web"}]
+    refused("RCP041", order={"kind": "megatron-blend", "member": member, "row_tokens": 8})
+
+
 SCHEDULES = st.builds(
     lambda batch, stages: Schedule(batch=batch, ramp=[Stage(step=s, batch=b) for s, b in sorted(stages.items())]),
     st.integers(1, 9),

@@ -6,7 +6,7 @@ run's, or else the one that the system whose order it is would use.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -145,6 +145,19 @@ class MaxTextNpy(OrderTable, frozen=True, kw_only=True, tag="maxtext-npy"):
     split_index: NotNegative = 0
 
 
+class MaxTextMmap(OrderTable, frozen=True, kw_only=True, tag="maxtext-mmap"):
+    """`maxtext-mmap@1`: one dataset as MaxText's direct mmap mode reads it."""
+
+    corpus: (
+        Annotated[CorpusName | list[Name], msgspec.Meta(description="One, or several in MaxText's order.")] | None
+    ) = None
+    row_tokens: RowTokens
+    seed: Seed | None = None
+    shuffled: Annotated[bool, msgspec.Meta(description="enable_data_shuffling; evaluation never shuffles.")] = True
+    epochs: Annotated[int, msgspec.Meta(ge=1, description="num_epoch.")] = 1
+    compat: list[str] = []
+
+
 class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One member of a blend."""
 
@@ -166,6 +179,72 @@ class MaxTextBlend(OrderTable, frozen=True, kw_only=True, tag="maxtext-npy-blend
     compat: list[str] = []
 
 
+class MaxTextMmapMix(OrderTable, frozen=True, kw_only=True, tag="maxtext-mmap-mix"):
+    """`maxtext-mmap-mix@1`: MaxText's mixture of direct datasets; it depends on the number of hosts."""
+
+    member: Annotated[list[Member], msgspec.Meta(min_length=1)]
+    row_tokens: RowTokens
+    hosts: Positive = 1
+    seed: Seed | None = None
+    shuffled: bool = True
+    epochs: Positive = 1
+    compat: list[str] = []
+
+
+class MegatronMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One member of Megatron's blend."""
+
+    corpus: Name
+    weight: Annotated[float, msgspec.Meta(ge=0, description="In all members or in none.")] | None = None
+
+
+class MegatronBlendTable(OrderTable, frozen=True, kw_only=True, tag="megatron-blend"):
+    """`megatron-blend@1`: Megatron-Core's blend. Without weights every member counts by its length."""
+
+    member: Annotated[list[MegatronMember], msgspec.Meta(min_length=1)]
+    row_tokens: RowTokens
+    samples: Annotated[int, msgspec.Meta(ge=0, description="Left out, without weights: everything.")] | None = None
+    seed: Seed | None = None
+    split: Annotated[str, msgspec.Meta(description="Megatron's --split.")] = "1"
+    part: Literal["train", "valid", "test"] = "train"
+    per_split: Annotated[bool, msgspec.Meta(description="The prefixes are this part's alone; no split.")] = False
+    surplus: Annotated[float, msgspec.Meta(ge=0, description="mid_level_dataset_surplus.")] = 0.005
+    arithmetic: Annotated[
+        Literal["x86", "fused"], msgspec.Meta(description="fused: as built by compilers for ARM.")
+    ] = "x86"
+    row_ahead: RowAhead = 1
+    keep_partial: bool = False
+    compat: list[str] = []
+
+
+class MixComponent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One component of a mixture: an order, and what happens at its end."""
+
+    name: Name
+    order: Annotated[dict[str, Any], msgspec.Meta(description="Any order of this file, with its kind.")]
+    weight: Annotated[float, msgspec.Meta(ge=0, description="Where the mixture has no [[order.phase]].")] | None = None
+    at_end: Literal["error", "stop", "repeat"] = "error"
+    cap: Annotated[float, msgspec.Meta(gt=0, description="Passes over it in all.")] | None = None
+
+
+class MixPhase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The weights of a mixture from a sample, or a step, on."""
+
+    sample: NotNegative | None = None
+    step: Annotated[int, msgspec.Meta(ge=0, description="Converted with the schedule.")] | None = None
+    weights: Annotated[dict[str, Weight], msgspec.Meta(description="By component; one that is not named rests.")]
+
+
+class Mix(OrderTable, frozen=True, kw_only=True, tag="mix"):
+    """`mix@1`: components by weight, exact in every block."""
+
+    component: Annotated[list[MixComponent], msgspec.Meta(min_length=1)]
+    phase: list[MixPhase] = []
+    seed: Seed | None = None
+    block: Annotated[int, msgspec.Meta(ge=1, le=1 << 20, description="Samples in which shares are exact.")] = 1024
+    samples: NotNegative | None = None
+
+
 AnyOrder = (
     Stream
     | Windows
@@ -176,7 +255,17 @@ AnyOrder = (
     | MegatronFiles
     | MaxTextNpy
     | MaxTextBlend
+    | MaxTextMmap
+    | MaxTextMmapMix
+    | MegatronBlendTable
+    | Mix
 )
+
+
+def component_order(component: MixComponent) -> AnyOrder:
+    """Return a component's order as its type; `parse_run` has checked it."""
+    order: AnyOrder = msgspec.convert(component.order, AnyOrder, strict=True)
+    return order
 
 
 def corpora_named(order: AnyOrder) -> list[str | None]:
@@ -185,7 +274,9 @@ def corpora_named(order: AnyOrder) -> list[str | None]:
     >>> corpora_named(Stream(row_tokens=8))
     [None]
     """
-    if isinstance(order, MaxTextBlend):
+    if isinstance(order, Mix):
+        return [name for component in order.component for name in corpora_named(component_order(component))]
+    if isinstance(order, MaxTextBlend | MaxTextMmapMix | MegatronBlendTable):
         return [member.corpus for member in order.member]
     if isinstance(order.corpus, list):
         return list(order.corpus)

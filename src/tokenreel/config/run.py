@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from tokenreel.config.orders import AnyOrder, Name, NotNegative, Positive, corpora_named
+from tokenreel.config.orders import (
+    AnyOrder,
+    MegatronBlendTable,
+    Mix,
+    Name,
+    NotNegative,
+    Positive,
+    component_order,
+    corpora_named,
+)
 from tokenreel.errors import RecipeError, nearest
 
 if TYPE_CHECKING:
@@ -215,6 +224,7 @@ def _run(table: dict[str, Any], path: object, at: str = "") -> Run:
         twice = next(name for name in names if names.count(name) > 1)
         raise RecipeError("RCP041", f"two corpora are named {twice!r}", path=path, hint=HINT)
     place = f"{at}.order" if at else "order"
+    _check_order(run.order, run, path, place)
     for name in corpora_named(run.order):
         if name is None and len(names) > 1:
             raise RecipeError("RCP042", f"{place} says no corpus", path=path, expected=", ".join(names), hint=HINT)
@@ -226,6 +236,45 @@ def _run(table: dict[str, Any], path: object, at: str = "") -> Run:
     if sorted(set(ramp)) != ramp:
         raise RecipeError("RCP041", "schedule.ramp", path=path, expected="steps that grow", found=ramp, hint=HINT)
     return run
+
+
+def _check_order(order: AnyOrder, run: Run, path: object, at: str) -> None:
+    """Check what types cannot say of an order, and the orders inside a mixture."""
+    if isinstance(order, MegatronBlendTable) and len({member.weight is None for member in order.member}) > 1:
+        raise RecipeError("RCP041", f"{at}.member", path=path, expected="weights in all or in none", hint=HINT)
+    if not isinstance(order, Mix):
+        return
+    for number, component in enumerate(order.component):
+        inside = f"{at}.component[{number}].order"
+        _refuse_order(component.order, path, inside)
+        _check_order(component_order(component), run, path, inside)
+    names = [component.name for component in order.component]
+    if bool(order.phase) == any(component.weight is not None for component in order.component):
+        expected = "weights of components, or phases"
+        raise RecipeError("RCP041", at, path=path, expected=expected, found="both or neither", hint=HINT)
+    for number, phase in enumerate(order.phase):
+        place = f"{at}.phase[{number}]"
+        if (phase.sample is None) == (phase.step is None) or (phase.step is not None and run.schedule is None):
+            expected = "sample, or step and a [schedule]"
+            raise RecipeError("RCP041", place, path=path, expected=expected, hint=HINT)
+        for name in phase.weights:
+            if name not in names:
+                near = nearest(name, names)
+                message = f"{place} weights {name!r}" + (f"; did you mean {near!r}?" if near else "")
+                raise RecipeError("RCP041", message, path=path, expected=", ".join(names), found=name, hint=HINT)
+
+
+class _OrderOnly(msgspec.Struct):
+    order: AnyOrder
+
+
+def _refuse_order(table: dict[str, Any], path: object, at: str) -> None:
+    """Check an order that stands where types cannot describe it."""
+    from tokenreel.config.reading import refuse_unknown
+
+    parent = at.rpartition(".")[0]
+    refuse_unknown({"order": table}, _OrderOnly, path, parent, schema="run")
+    _convert(table, AnyOrder, path, at)
 
 
 def _convert(table: Any, kind: Any, path: object, at: str) -> Any:

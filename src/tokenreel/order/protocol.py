@@ -55,17 +55,46 @@ class Node:
 class Order(Protocol):
     """A pure function from sample index to extents, named and versioned; pure after `prepare`."""
 
-    name: str
-    corpora: tuple[CorpusKey, ...]
-    children: tuple[Order, ...]
-    length: int | None
-    """Samples; None is endless."""
-    row_tokens: int
-    """Input tokens of a sample; 0 where they vary."""
-    row_ahead: int
-    """1 where samples carry a look-ahead, else 0."""
-    locate_cost: Literal["closed", "index", "scan"]
-    fingerprint: str
+    # Properties, so that frozen values and class constants are orders too.
+    @property
+    def name(self) -> str:
+        """Name and version: ``megatron@1``."""
+        ...
+
+    @property
+    def corpora(self) -> tuple[CorpusKey, ...]:
+        """Keys of the corpora that extents name by number."""
+        ...
+
+    @property
+    def children(self) -> tuple[Order, ...]:
+        """The orders this one is made of."""
+        ...
+
+    @property
+    def length(self) -> int | None:
+        """Samples; None is endless."""
+        ...
+
+    @property
+    def row_tokens(self) -> int:
+        """Input tokens of a sample; 0 where they vary."""
+        ...
+
+    @property
+    def row_ahead(self) -> int:
+        """1 where samples carry a look-ahead, else 0."""
+        ...
+
+    @property
+    def locate_cost(self) -> Literal["closed", "index", "scan"]:
+        """What `locate` costs."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of name, parameters and corpora."""
+        ...
 
     def spans(self, i: int, j: int) -> SpanTable:
         """Return samples [i, j); raises `OrderError` (ORD001) outside the order."""
