@@ -162,6 +162,19 @@ def test_every_sample_is_where_the_definition_puts_it(rest: Any, block: int, see
         ]
 
 
+def test_numbers_that_never_change() -> None:
+    """The order under this name is frozen: these were computed once from the definition."""
+    order = mixed(0.55, 0.3, 0.15, block=7, seed=1234)
+    assert order.components_at(range(21)).tolist() == FIRST
+    assert order.components_at(range(7 * CYCLE - 7, 7 * CYCLE + 7)).tolist() == ACROSS
+    assert order.cursors_at([10**6, 10**15]).tolist() == CURSORS
+
+
+FIRST = [1, 0, 0, 0, 1, 2, 2, 2, 1, 0, 0, 0, 1, 0, 0, 1, 2, 0, 0, 1, 0]
+ACROSS = [0, 2, 0, 1, 0, 0, 1, 1, 0, 0, 2, 2, 0, 1]
+CURSORS = [[550000, 299998, 150002], [550000054495676, 299999918256487, 150000027247837]]
+
+
 def test_blocks_hold_exactly_their_share() -> None:
     order = mixed(0.5, 0.25, 0.25, block=256)
     components = order.components_at(np.arange(256 * 40)).reshape(40, 256)

@@ -41,6 +41,11 @@ def test_words_are_the_generators_outputs(seed: int, positions: list[int]) -> No
     assert Words(seed).at(positions).tolist() == np.frombuffer(outputs, dtype="<u4")[positions].tolist()
 
 
+def test_words_are_those_that_llmc_says_it_draws() -> None:
+    """The first words for seed 137, from the head of llm.c's ``rand.h``, which says they are torch's."""
+    assert Words(137).at(range(5)).tolist() == [4053805790, 2173880614, 380293709, 1237255315, 2986595568]
+
+
 def test_words_can_be_read_backwards() -> None:
     source, fresh = Words(3), Words(3)
     late = source.at([5 * STEP + 7, 2 * STEP, 1])

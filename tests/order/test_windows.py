@@ -191,6 +191,12 @@ def test_block_shuffles_that_cannot_be_are_refused(block: int, together: int) ->
         BlockShuffle(block, together)
 
 
+def test_one_sample_may_be_asked_for_as_a_number() -> None:
+    order = WindowsOrder(key(101), 10, 4)
+    assert order.spans_at(3).begin.tolist() == order.spans(3, 4).begin.tolist()
+    assert order.spans_at([]).samples == 0
+
+
 def test_samples_outside_are_refused() -> None:
     order = WindowsOrder(key(101), 10, 4, epochs=2)
     for call in (

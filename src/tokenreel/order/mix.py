@@ -4,7 +4,7 @@ Samples come in blocks of `block`. Every block of a phase holds each component's
 rounding gives or takes evens out over the blocks (`mix_counts`); inside a block the components are shuffled by key
 (`mix_blocks`). With `block` the global batch size, every batch holds its exact share. Each component gives its own samples
 in its own order, from its cursor on; cursors go on across phases. Everything is computed from the phases' cursors, so any
-sample costs the same: nothing is replayed.
+sample costs the same: nothing is replayed. Weights are shares of samples: of tokens too, unless rows vary in length.
 
 A component that is needed beyond its last sample follows its policy, which has no silent case: "error" refuses the mixture
 when it is made, "stop" ends it there, "repeat" starts the component again. `cap` is how often a component may be passed

@@ -166,7 +166,7 @@ class WindowsOrder:
         """Return any samples, in the order asked."""
         import numpy as np
 
-        windows = self.window_at(samples)
+        windows = self.window_at(np.asarray(samples, dtype=np.int64).reshape(-1))
         splits = np.arange(len(windows) + 1, dtype=np.int64)
         flags = Flag.AHEAD if self.row_ahead else 0
         return SpanTable.of(splits, windows * self.row_tokens, self.row_tokens, flags=int(flags))
