@@ -35,6 +35,8 @@ class _Worker:
     words: IO[bytes]
     """What it writes to stderr."""
     part: str = ""
+    busy: bool = True
+    """Starting, or with a job: it must be heard of."""
     heard: float = field(default_factory=time.monotonic)
     waiting: bytes = b""
 
@@ -89,7 +91,7 @@ class _Pool:
         self._stall = stall
         self._selector = stack.enter_context(selectors.DefaultSelector())
         self._workers: list[_Worker] = []
-        first = msgspec.json.encode(setup) + b"\n"
+        self._first = msgspec.json.encode(setup) + b"\n"
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109
         for _ in range(workers):
             words = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (the stack closes it)
@@ -104,13 +106,15 @@ class _Pool:
             )
             worker = _Worker(process, words)
             self._workers.append(worker)
-            self._send(worker, first)
             if process.stdout is not None:
                 os.set_blocking(process.stdout.fileno(), False)
                 self._selector.register(process.stdout, selectors.EVENT_READ, worker)
 
     def run(self, jobs: list[Job]) -> None:
         """Hand out all jobs and return when all are done."""
+        # All are starting before the first is waited for: what they are sent is larger than a pipe holds.
+        for one in self._workers:
+            self._send(one, self._first)
         jobs.reverse()
         left = len(jobs)
         while left:
@@ -125,10 +129,10 @@ class _Pool:
                     if answer.done:
                         left -= 1
                     if answer.done or not answer.part:
-                        worker.part = ""
+                        worker.part, worker.busy = "", False
                         if jobs:
                             job = jobs.pop()
-                            worker.part = job.part
+                            worker.part, worker.busy = job.part, True
                             self._send(worker, msgspec.json.encode(job) + b"\n")
             self._look_for_silence()
 
@@ -170,13 +174,13 @@ class _Pool:
     def _look_for_silence(self) -> None:
         now = time.monotonic()
         for worker in self._workers:
-            if worker.part and now - worker.heard > self._stall:
+            if worker.busy and now - worker.heard > self._stall:
                 raise self._incomplete(f"a worker said nothing for {self._stall:.0f} seconds", worker)
 
     def stop(self) -> None:
         """End all children; those in the middle of a job are killed: their temporaries are removed at the next run."""
         for worker in self._workers:
-            if worker.part:
+            if worker.busy:
                 worker.process.kill()
             with contextlib.suppress(OSError):
                 if worker.process.stdin is not None:

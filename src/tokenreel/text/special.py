@@ -33,7 +33,10 @@ def count_special(texts: Texts, specials: Iterable[str]) -> npt.NDArray[np.int64
 
     Cost: about 0.2 ms a MB of text, whatever the number of strings.
     """
-    array = text_array(texts)
+    return _counts(text_array(texts), specials)
+
+
+def _counts(array: Any, specials: Iterable[str]) -> npt.NDArray[np.int64]:
     wanted = pattern(specials)
     if not wanted or not len(array):
         return np.zeros(len(array), np.int64)
@@ -54,7 +57,7 @@ def screen(
     """
     array = text_array(texts, first_document)
     specials = tuple(specials)
-    counts = count_special(array, specials)
+    counts = _counts(array, specials)  # `array` was checked: looking at every text twice costs more than counting
     if mode in ("text", "special") or not counts.any():
         return array, counts
     if mode == "error":
