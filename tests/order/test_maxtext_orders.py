@@ -473,3 +473,9 @@ def test_evaluation_reads_the_same_samples_each_round() -> None:
     assert train_samples(0, 8) is None
     with pytest.raises(UsageError):
         eval_plan(10, 1, 1, 0)
+
+
+def test_a_document_beyond_32_bits_is_refused() -> None:
+    with pytest.raises(OrderError) as caught:
+        MaxTextNpyOrder.over(Lengths([1 << 31, 5]), 1 << 20, samples=3).indices()
+    assert caught.value.code == "ORD002"

@@ -17,6 +17,7 @@ from tokenreel.order.maxtext_files import index_hash
 from tokenreel.order.maxtext_joined import JoinedTable, join
 from tokenreel.order.maxtext_plan import plan_npy, split_range
 from tokenreel.order.megatron import MegatronOrder
+from tokenreel.order.megatron_index import INT32_MAX, MegatronIndices, build_indices
 from tokenreel.order.protocol import Hits, Node, fingerprint
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokenreel.order.maxtext_joined import Tables
-    from tokenreel.order.megatron_index import MegatronIndices
     from tokenreel.order.megatron_plan import EpochPlan
     from tokenreel.order.protocol import Order
     from tokenreel.spans import CorpusKey, SpanTable
@@ -152,8 +152,19 @@ class MaxTextNpyOrder:
         return replace(self, inner=self.inner.prepare(cache))
 
     def indices(self) -> MegatronIndices:
-        """Return the three arrays MaxText would build, with its dtypes; raises `OrderError` (ORD014) unless prepared."""
-        return self.inner.indices()
+        """Return the three arrays MaxText would build, with its dtypes; they are computed unless the order is prepared.
+
+        Cost: 0.2 s of processor time for one epoch of 10 million documents. Raises `OrderError` (ORD002) for a document
+        of 2**31 tokens or more.
+        """
+        if self.inner.prepared is not None:
+            return self.inner.indices()
+        lengths = self.joined.lengths(self.inner.first, self.inner.last)
+        if int(lengths.max()) > INT32_MAX:
+            raise OrderError("ORD002", "tokens of a document", expected="at most 2**31 - 1", found=int(lengths.max()))
+        narrow = lengths.astype(np.int32)
+        del lengths
+        return build_indices(narrow, self.inner.first, self.plan, self.seed, self.row_tokens, self.row_ahead)
 
     def spans(self, i: int, j: int) -> SpanTable:
         """Return samples [i, j): extents of single documents."""
