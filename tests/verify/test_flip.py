@@ -20,7 +20,8 @@ MASKS = (0x01, 0x80, 0xFF)
 
 def same_contents(one: bytes, two: bytes) -> bool:
     parquet = pytest.importorskip("pyarrow.parquet")
-    return bool(parquet.read_table(io.BytesIO(one)).equals(parquet.read_table(io.BytesIO(two))))
+    rows = [parquet.read_table(io.BytesIO(data)) for data in (one, two)]
+    return rows[0].column_names == rows[1].column_names and rows[0].to_pylist() == rows[1].to_pylist()
 
 
 def says_where(report: Report, path: str) -> bool:
@@ -61,9 +62,11 @@ def some_flips(files: dict[str, bytes], inner: int, step: int) -> Iterator[tuple
 
 
 def all_flips(files: dict[str, bytes]) -> Iterator[tuple[str, int, int]]:
+    """Yield every byte: of shards and COMPLETE.json with each mask, of other files with masks in turn."""
     for path, data in files.items():
+        masks = MASKS if path.startswith("shards/") or path == "COMPLETE.json" else ()
         for at in range(len(data)):
-            for mask in MASKS:
+            for mask in masks or (MASKS[at % 3],):
                 yield path, at, mask
 
 

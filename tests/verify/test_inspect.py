@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.verify.corpora import write_pair
+from tokenreel.corpus.lengths import QUANTILES, SHORT, Lengths
 from tokenreel.errors import DocumentError, SplitError
 from tokenreel.verify import histogram_lines, inspect
-from tokenreel.verify.histogram import QUANTILES, SHORT, Lengths
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 

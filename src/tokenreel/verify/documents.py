@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.corpus.documents import documents_digests, file_digest
+from tokenreel.corpus.documents import documents_digests, documents_schema, file_digest
 from tokenreel.corpus.layout import split_of
 from tokenreel.errors import MissingExtra, TokenreelError, require
 from tokenreel.store import LocalStore
@@ -54,6 +54,7 @@ def check_documents(target: Target, findings: Findings) -> None:
         if isinstance(place, io.BytesIO):
             place.seek(0)
         with parquet.ParquetFile(place) as file:
+            _check_types(file, findings)
             _check_rows(target, file, findings)
     except TokenreelError as error:
         findings.error("DOC011", error.message, path=DOCUMENTS, expected=error.expected, found=error.found)
@@ -106,6 +107,18 @@ def _place(target: Target) -> Path | io.BytesIO:
 def _cannot_read(findings: Findings, error: Exception) -> None:
     first = (str(error).splitlines() or [type(error).__name__])[0]
     findings.error("DOC011", f"it cannot be read: {first}", path=DOCUMENTS)
+
+
+def _check_types(file: Any, findings: Findings) -> None:
+    """Words are strings, however wide or shared; ids and numbers have one type each. The digest does not look at types."""
+    pa = require("pyarrow", extra="build")
+    for field in documents_schema():
+        found = file.schema_arrow.field(field.name).type
+        plain = found.value_type if pa.types.is_dictionary(found) else found
+        is_word = pa.types.is_dictionary(field.type) or pa.types.is_large_string(field.type)
+        same = pa.types.is_string(plain) or pa.types.is_large_string(plain) if is_word else found == field.type
+        if not same:
+            findings.error("DOC011", f"type of {field.name}", path=DOCUMENTS, expected=field.type, found=found)
 
 
 def _check_rows(target: Target, file: Any, findings: Findings) -> None:

@@ -102,10 +102,26 @@ class Findings:
         self.select = tuple(code.strip().upper() for code in select)
         self.ignore = tuple(code.strip().upper() for code in ignore)
         self.kept: list[Finding] = []
-        self.counts: dict[str, int] = {}
-        self.severities: dict[Severity, int] = {}
         self.ignored: dict[str, int] = {}
         self.not_checked: list[NotChecked] = []
+        self._counts: dict[tuple[str, Severity], int] = {}
+        self._kept: dict[str, int] = {}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """All findings by code, kept or not."""
+        out: dict[str, int] = {}
+        for (code, _), count in self._counts.items():
+            out[code] = out.get(code, 0) + count
+        return out
+
+    @property
+    def severities(self) -> dict[Severity, int]:
+        """All findings by severity, kept or not."""
+        out: dict[Severity, int] = {}
+        for (_, severity), count in self._counts.items():
+            out[severity] = out.get(severity, 0) + count
+        return out
 
     def wants(self, codes_of_rule: Iterable[str]) -> bool:
         """Return whether any of these codes would be reported."""
@@ -116,15 +132,22 @@ class Findings:
 
     def add(self, finding: Finding, count: int = 1) -> None:
         """Add a finding that stands for `count` of its code."""
-        if not self._selected(finding.code):
-            return
-        if self.ignore and finding.code.startswith(self.ignore):
-            self.ignored[finding.code] = self.ignored.get(finding.code, 0) + count
-            return
-        seen = self.counts.get(finding.code, 0)
-        self.counts[finding.code] = seen + count
-        self.severities[finding.severity] = self.severities.get(finding.severity, 0) + count
-        if seen < KEPT:
+        if self._count(finding.code, finding.severity, count):
+            self._keep(finding)
+
+    def _count(self, code: str, severity: Severity, count: int) -> bool:
+        """Count findings; returns whether they are reported: selected and not ignored."""
+        if not self._selected(code):
+            return False
+        if self.ignore and code.startswith(self.ignore):
+            self.ignored[code] = self.ignored.get(code, 0) + count
+            return False
+        self._counts[code, severity] = self._counts.get((code, severity), 0) + count
+        return True
+
+    def _keep(self, finding: Finding) -> None:
+        if self._kept.get(finding.code, 0) < KEPT:
+            self._kept[finding.code] = self._kept.get(finding.code, 0) + 1
             self.kept.append(finding)
 
     def error(self, code: str, message: str = "", **where: Any) -> None:
@@ -161,14 +184,10 @@ class Findings:
 
     def merge(self, other: Findings) -> None:
         """Add everything another collector found, in its order."""
+        reported = {code for (code, severity), n in other._counts.items() if self._count(code, severity, n)}
         for finding in other.kept:
-            self.add(finding)
-        for code, count in other.counts.items():
-            kept = sum(finding.code == code for finding in other.kept)
-            if count > kept and code in self.counts:
-                severity = next(f.severity for f in other.kept if f.code == code)
-                self.counts[code] += count - kept
-                self.severities[severity] += count - kept
+            if finding.code in reported:
+                self._keep(finding)
         for code, count in other.ignored.items():
             self.ignored[code] = self.ignored.get(code, 0) + count
         for note in other.not_checked:
