@@ -1,11 +1,11 @@
 """How many samples of each component a block of a mixture holds: exact, and in closed form for any number of blocks.
 
 The weights of a phase become whole units by the method of largest remainders: ``block * CYCLE`` units in all, so that
-after CYCLE = 2**20 blocks every component has exactly its units. Let S be the running sums of the units and
+after CYCLE = 2**30 blocks every component has exactly its units. Let S be the running sums of the units and
 ``x(b) = b*STRIDE mod CYCLE``. Block b then holds ``(S[c+1] + x(b)) // CYCLE - (S[c] + x(b)) // CYCLE`` samples of component
 c: its quota, rounded down or up, and `block` of them in all. The quotient of STRIDE and CYCLE is as far from simple
 fractions as it can be, so what rounding gives and takes evens out soon: at the end of any block a component is fewer than
-six samples from its exact share. Sums of such quotients over the first n blocks need O(log CYCLE) steps, not O(n).
+eight samples from its exact share. Sums of such quotients over the first n blocks need O(log CYCLE) steps, not O(n).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     I64 = npt.NDArray[np.int64]
 
-CYCLE = 1 << 20
-STRIDE = 605411
+CYCLE = 1 << 30
+STRIDE = 663648875
 
 
 def units_of(weights: Sequence[float], block: int) -> tuple[int, ...]:
@@ -57,8 +57,8 @@ def units_of(weights: Sequence[float], block: int) -> tuple[int, ...]:
 def counts_before(units: tuple[int, ...], blocks: npt.ArrayLike) -> I64:
     """Return ``[n, c]``: samples of each component in the first `blocks[n]` blocks. Cost: 0.3 us a component.
 
-    >>> counts_before(units_of([0.75, 0.25], 2), [0, 1, 2, 1048576]).tolist()
-    [[0, 0], [1, 1], [3, 1], [1572864, 524288]]
+    >>> counts_before(units_of([0.75, 0.25], 2), [0, 1, 2, CYCLE]).tolist()
+    [[0, 0], [1, 1], [3, 1], [1610612736, 536870912]]
     """
     asked = np.ascontiguousarray(blocks, dtype=np.int64).reshape(-1)
     out = np.empty((len(asked), len(units)), dtype=np.int64)
@@ -92,9 +92,9 @@ def quotients(n: int, m: int, a: int, b: int) -> int:
 @kernel("void(int64[::1], int64[::1], int64[:,::1])")
 def _tally(blocks: Any, sums: Any, out: Any) -> None:
     for k in range(len(blocks)):
-        cycles, rest = blocks[k] // 1048576, blocks[k] % 1048576
-        below = quotients(rest, 1048576, 605411, sums[0])
+        cycles, rest = blocks[k] // 1073741824, blocks[k] % 1073741824
+        below = quotients(rest, 1073741824, 663648875, sums[0])
         for c in range(len(sums) - 1):
-            above = quotients(rest, 1048576, 605411, sums[c + 1])
+            above = quotients(rest, 1073741824, 663648875, sums[c + 1])
             out[k, c] = cycles * (sums[c + 1] - sums[c]) + above - below
             below = above
