@@ -18,7 +18,7 @@ def check_manifest(target: Target, findings: Findings) -> None:
     manifest = target.manifest.value if target.manifest else None
     if manifest is None or not target.whole:
         return
-    there = {found.name: found for found in target.shards}
+    there = target.by_name
     listed: set[str] = set()
     for split, said in manifest.splits.items():
         names = [shard.name for shard in said.shards]
@@ -45,7 +45,7 @@ def check_manifest(target: Target, findings: Findings) -> None:
 
 
 def _check_shard(target: Target, said: ShardRecord, findings: Findings) -> None:
-    found = next(shard for shard in target.shards if shard.name == said.name)
+    found = target.by_name[said.name]
     shard = target.shard(found)
     if shard is None:
         return

@@ -65,13 +65,12 @@ def _check_files(path: str, receipt: Receipt, owners: dict[str, str], findings: 
 
 def check_receipt_shards(target: Target, findings: Findings) -> None:
     """Check the counts of receipts against the shards they name."""
-    by_name = {found.name: found for found in target.shards}
     for path, sidecar in target.receipts.items():
         receipt = sidecar.value
         if receipt is None:
             continue
         for split, counts in receipt.splits.items():
-            found = by_name.get(f"{SHARDS}{split}/{receipt.part}")
+            found = target.by_name.get(f"{SHARDS}{split}/{receipt.part}")
             if found is None:
                 continue
             shard = target.shard(found)

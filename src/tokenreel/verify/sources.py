@@ -111,8 +111,7 @@ def _check_part(
 
 
 def _shard(target: Target, listed: InputFile, split: str) -> Any:
-    name = f"{SHARDS}{split}/{listed.part}"
-    found = next((one for one in target.shards if one.name == name), None)
+    found = target.by_name.get(f"{SHARDS}{split}/{listed.part}")
     return None if found is None else target.shard(found)
 
 

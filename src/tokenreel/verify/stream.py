@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import random
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,25 @@ class Read:
     """Bytes of files hashed."""
 
 
+class Ticker:
+    """Adds up what threads have read and hands running totals to a callback."""
+
+    def __init__(self, total: int, show: Callable[[int, int | None, int], None] | None) -> None:
+        self._total = total
+        self._show = show
+        self._bytes = self._tokens = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, count: int, tokens: int = 0) -> None:
+        """Add bytes and tokens read."""
+        if self._show is None:
+            return
+        with self._lock:
+            self._bytes += count
+            self._tokens += tokens
+            self._show(self._bytes, self._total, self._tokens)
+
+
 def batches(shard: Shard, max_tokens: int = BLOCK_TOKENS) -> Iterator[tuple[int, int, Ids, npt.NDArray[np.int64]]]:
     """Yield (first document, first token, ids, lengths) of whole documents of a shard, in order.
 
@@ -108,7 +128,7 @@ def read_full(
     total = sum(target.sizes.get(path, 0) for found in target.shards for path in found.files)
     list(target.opened())  # opened here, so that the threads below only read
     with contextlib.ExitStack() as stack:
-        results = _start(stack, target, jobs, wanted, visit, small=total < SMALL)
+        results = _start(stack, target, jobs, wanted, visit, Ticker(total, progress), small=total < SMALL)
         for (split, _), (mine, found_there, identity) in zip(jobs, results, strict=True):
             findings.merge(found_there)
             read.sha256.update(mine.sha256)
@@ -117,8 +137,6 @@ def read_full(
             read.bytes += mine.bytes
             if identity is not None:
                 read.identities[split] = identity
-            if progress is not None:
-                progress(read.bytes, total, read.tokens)
     return read
 
 
@@ -128,16 +146,17 @@ def _start(
     jobs: list[tuple[str, list[Found]]],
     wanted: set[str],
     visit: Visit | None,
+    tick: Ticker,
     *,
     small: bool,
 ) -> Iterator[tuple[Read, Findings, Identity | None]]:
     """Return the results of all jobs, in order; a small corpus is read in this thread, which costs less."""
     if small:
-        return (_read_job(target, job, job[0] in wanted, None, visit) for job in jobs)
+        return (_read_job(target, job, job[0] in wanted, None, visit, tick) for job in jobs)
     workers = max(1, min(len(jobs), os.cpu_count() or 1))
     hashers = stack.enter_context(ThreadPoolExecutor(workers))
     pool = stack.enter_context(ThreadPoolExecutor(workers))
-    tasks = [pool.submit(_read_job, target, job, job[0] in wanted, hashers, visit) for job in jobs]
+    tasks = [pool.submit(_read_job, target, job, job[0] in wanted, hashers, visit, tick) for job in jobs]
     return (task.result() for task in tasks)
 
 
@@ -147,6 +166,7 @@ def _read_job(
     identify: bool,
     hashers: ThreadPoolExecutor | None,
     visit: Visit | None,
+    tick: Ticker,
 ) -> tuple[Read, Findings, Identity | None]:
     _, chosen = job
     read, findings = Read(), Findings()
@@ -157,13 +177,13 @@ def _read_job(
             hasher = None  # a stream with a hole has no identity; the hole is a finding already
         else:
             try:
-                hasher = _read_shard(target, found, shard, read, findings, hasher, hashers, visit)
+                hasher = _read_shard(target, found, shard, read, findings, hasher, hashers, visit, tick)
             except TokenreelError as error:
                 findings.caught(error, target.store.root, shard=found.name)
                 hasher = None
         for path in found.files:
             if path not in read.sha256 and not target.missing(path):
-                _hash_file(target, path, read)
+                _hash_file(target, path, read, tick)
     return read, findings, None if hasher is None else hasher.finish()
 
 
@@ -176,6 +196,7 @@ def _read_shard(
     hasher: IdentityHasher | None,
     hashers: ThreadPoolExecutor | None,
     visit: Visit | None,
+    tick: Ticker,
 ) -> IdentityHasher | None:
     path, start = shard.byte_at(0) if shard.tokens else (found.files[0], 0)
     # The stream is the file when it fills it; other formats have headers and are hashed as bytes afterwards.
@@ -201,6 +222,7 @@ def _read_shard(
                 hasher = None  # an id that no identity holds: reported above as an id
         read.documents += len(lengths)
         read.tokens += len(ids)
+        tick(ids.nbytes if fills else 0, len(ids))
     if pending is not None:
         pending.result()
     if fills:
@@ -209,12 +231,13 @@ def _read_shard(
     return hasher
 
 
-def _hash_file(target: Target, path: str, read: Read) -> None:
+def _hash_file(target: Target, path: str, read: Read, tick: Ticker) -> None:
     reader = target.store.reader(path)
     digest = hashlib.sha256()
     try:
         for block in blocks(reader, 0, reader.size):
             digest.update(block)
+            tick(len(block))
     finally:
         reader.close()
     read.sha256[path] = digest.hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -110,13 +111,17 @@ class Target:
             return config.layout == "native"
         return self.manifest is not None
 
+    @cached_property
+    def by_name(self) -> dict[str, Found]:
+        """The shards by name."""
+        return {found.name: found for found in self.shards}
+
     def splits(self) -> dict[str, list[Found]]:
         """Return the shards by split; one split named ``""`` where paths say none."""
         names = splits_of(shard.name for shard in self.shards)
         if names is None:
             return {"": list(self.shards)}
-        by_name = {shard.name: shard for shard in self.shards}
-        return {split: [by_name[name] for name in chosen] for split, chosen in names.items()}
+        return {split: [self.by_name[name] for name in chosen] for split, chosen in names.items()}
 
     def shard(self, found: Found) -> Shard | None:
         """Return an opened, validated shard, or None when it is broken."""
