@@ -91,5 +91,5 @@ def _differs(
         document=document,
         expected=wanted[at : at + 8].tolist(),
         found=found[at : at + 8].tolist(),
-        hint="tokenreel build RECIPE --set engine=reference",
+        hint="tokenreel build RECIPE --set tokenizer.engine=reference",
     )
