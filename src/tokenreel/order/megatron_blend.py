@@ -208,7 +208,7 @@ class MegatronBlend:
         return interleaved(ready.member[wanted], ready.number[wanted], [member.spans_at for member in self.members])
 
     def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
-        """Yield blocks of at most 65,536 samples."""
+        """Yield blocks of at most 8,192 samples."""
         self._check(i, j)
         for first in range(i, j, CHUNK):
             yield first, self.spans(first, min(j, first + CHUNK))

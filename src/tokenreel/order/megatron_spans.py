@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.order.kernels import inlined, kernel
-from tokenreel.order.megatron_index import unpacked
+from tokenreel.order.megatron_index import tokens_of, unpacked
 from tokenreel.spans import SpanTable
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     I64 = npt.NDArray[np.int64]
 
 HEAD, TAIL, AHEAD = 1, 2, 4
-ENTRIES_PER_ANCHOR = 8
+ENTRIES_PER_ANCHOR = 4
 MOST_FETCHED = 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaidOut:
-    """Sequences laid end to end, and where samples start in them. 12 bytes a sequence, 2 an entry more."""
+    """Sequences laid end to end, and where samples start in them. 12 bytes a sequence and epoch, at most 4 more for anchors."""
 
     documents: npt.NDArray[np.int32]
     """Sequence number of each entry."""
@@ -94,7 +94,7 @@ def lay_out(
 ) -> LaidOut:
     """Return shuffled entries (see `laid_out`; used up) ready to give extents. One pass over the entries."""
     entries = len(packed)
-    tokens = int((packed >> 32).sum())
+    tokens = int(tokens_of(packed))
     anchored = min(samples, -(-tokens // row_tokens))
     stride = 1
     while -(-anchored // stride) > entries // ENTRIES_PER_ANCHOR + 1:
