@@ -38,8 +38,8 @@ def _root(
 
 def command() -> Any:
     """Return the whole command, with every subcommand registered."""
-    from tokenreel.cli import check, look, make
+    from tokenreel.cli import check, index, look, make
 
-    for module in (make, look, check):
+    for module in (make, look, check, index):
         module.register(app)
     return typer.main.get_command(app)
