@@ -38,8 +38,8 @@ def _root(
 
 def command() -> Any:
     """Return the whole command, with every subcommand registered."""
-    from tokenreel.cli import check, index, look, make
+    from tokenreel.cli import check, index, look, make, mix, order
 
-    for module in (make, look, check, index):
+    for module in (make, look, check, index, order, mix):
         module.register(app)
     return typer.main.get_command(app)
