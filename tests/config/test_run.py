@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenreel.config.orders import Megatron, Windows, corpora_named
+from tokenreel.config.orders import AnyOrder, Megatron, Windows, corpora_named
 from tokenreel.config.run import Schedule, Stage, load_run, parse_run, run_schema
 from tokenreel.errors import RecipeError
 
@@ -249,3 +250,12 @@ def test_the_schema_is_json_and_knows_every_kind() -> None:
     text = json.dumps(run_schema())
     for kind in ("stream", "windows", "megatron", "megatron-files", "maxtext-npy", "hobbylm-stream", "nanogpt"):
         assert f'"{kind}"' in text
+
+
+def test_the_page_s_run_files_are_run_files(repository: Path) -> None:
+    text = (repository / "docs" / "run-files.md").read_text("utf-8")
+    blocks = [block.partition("```")[0] for block in text.split("```toml\n")[1:]]
+    assert [len(parse_run(tomllib.loads(block))) for block in blocks] == [1, 1, 2]
+    kinds = {str(kind.__struct_config__.tag) for kind in AnyOrder.__args__}  # type: ignore[attr-defined]
+    listed = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `")}
+    assert listed == kinds

@@ -44,17 +44,14 @@ def load_segments(run: Path, overrides: Sequence[str] | None) -> tuple[Segment, 
 
 
 def make(run: Path, segment: Segment, cache: Path | None, accept: Sequence[str] | None) -> Assembled:
-    """Return a segment's order, prepared; what the cache could not keep is said on stderr."""
-    from dataclasses import replace
-
+    """Return a segment's order, prepared; what could not be read or kept is said on stderr."""
     from tokenreel.index.assemble import assemble
-    from tokenreel.index.cache import prepared
+    from tokenreel.index.ready import make_ready
 
-    made = assemble(segment.run, run.parent, accept=accept or ())
-    order, warnings = prepared(made.order, cache)
+    made, warnings = make_ready(segment.run, assemble(segment.run, run.parent, accept=accept or ()), run.parent, cache)
     for warning in warnings:
         note(f"warning: {warning}")
-    return replace(made, order=order)
+    return made
 
 
 def show_command(

@@ -176,6 +176,11 @@ class MaxTextBlend(OrderTable, frozen=True, kw_only=True, tag="maxtext-npy-blend
     split: str = ""
     split_index: NotNegative = 0
     margin: Annotated[float, msgspec.Meta(ge=0, description="Percent.")] = 0.5
+    blend_index_dir: (
+        Annotated[Name, msgspec.Meta(description="Where a dispatch made elsewhere is; it decides the order.")] | None
+    ) = None
+    blend_cache_dir: Annotated[Name, msgspec.Meta(description="Where the dispatch is kept.")] | None = None
+    evaluation: Annotated[bool, msgspec.Meta(description="Files of the dispatch are named eval, not train.")] = False
     compat: list[str] = []
 
 
