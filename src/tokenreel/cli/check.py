@@ -23,7 +23,9 @@ def verify_command(  # noqa: PLR0913 (one per option)
     level: Annotated[
         str, typer.Option("--level", help="quick (headers, tables, samples) or full (every byte once).")
     ] = "quick",
-    sample: Annotated[int | None, typer.Option("--sample", help="Documents sampled per shard at level quick.")] = None,
+    sample: Annotated[
+        int | None, typer.Option("--sample", help="Documents sampled at level quick; 1,000 when left out.")
+    ] = None,
     select: Annotated[
         list[str] | None, typer.Option("--select", help="Only these codes or families; repeatable.")
     ] = None,
