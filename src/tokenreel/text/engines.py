@@ -198,7 +198,9 @@ def guarded(name: str, call: Callable[..., Any], *args: Any) -> Any:
         raise
     except BaseException as error:
         message = f"{name} failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise TokenizerError("TKZ013", message, hint="tokenreel build RECIPE --set tokenizer.engine=reference") from error
+        raise TokenizerError(
+            "TKZ013", message, hint="tokenreel build RECIPE --set tokenizer.engine=reference"
+        ) from error
 
 
 class _Reference:
