@@ -192,9 +192,7 @@ class Corpus:
             return replace(self, lo=self.lo + low, hi=self.lo + max(low, high), _shards=self._shards)
         i = key + n if key < 0 else key
         number, local = self.locate_document(i if i >= 0 else key)
-        shard = self.shard(number)
-        edges = shard.document_edges(local, local + 1)
-        return shard.read(int(edges[0]), int(edges[1]))
+        return self.shard(number).document(local)
 
     def __iter__(self) -> Iterator[Ids]:
         """Yield the stored ids of every document."""

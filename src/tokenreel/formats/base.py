@@ -153,6 +153,10 @@ class Shard(Protocol):
         """Return the stored ids [begin, end), read-only."""
         ...
 
+    def document(self, i: int) -> Ids:
+        """Return the stored ids of document `i`, read-only."""
+        ...
+
     def byte_at(self, position: int) -> tuple[str, int]:
         """Return the file and the byte offset of a token, for messages and for the gather kernel."""
         ...

@@ -245,6 +245,18 @@ class MegatronShard:
             raise self._outside(begin, end)
         return self._bin.array(self.dtype, begin * self.dtype.itemsize, end - begin)
 
+    def document(self, i: int) -> Ids:
+        """Return the stored ids of document `i`, read-only; the short way of `document_edges` and `read`."""
+        if not self._checked().plain or not 0 <= i < self.documents:
+            edges = self.document_edges(i, i + 1)
+            return self.read(int(edges[0]), int(edges[1]))
+        last = i + 1 == self.documents
+        pair = self._idx.read(self.layout.pointers_at + 8 * i, 8 if last else 16)
+        width = self.dtype.itemsize
+        begin = int.from_bytes(pair[:8], "little")
+        end = self._tokens * width if last else int.from_bytes(pair[8:], "little")
+        return self._bin.array(self.dtype, begin, (end - begin) // width)
+
     def byte_at(self, position: int) -> tuple[str, int]:
         """Return the file and the byte offset of a token."""
         return f"{self._prefix}.bin", position * self.dtype.itemsize
