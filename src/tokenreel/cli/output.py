@@ -2,34 +2,87 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import io
 import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tokenreel.errors import StorageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+STDOUT = "standard output"
 
 
 class ReaderGone(Exception):
     """Whoever read our output went away, as ``| head`` does."""
 
 
+class _Closed(io.TextIOBase):
+    """Stands for an output that was closed before the command began, as by ``>&-``."""
+
+    def write(self, _text: str) -> int:
+        raise OSError(errno.EBADF, "it is closed")
+
+
+def open_output() -> None:
+    """Make stdout and stderr ready: whatever their encoding, every text can be written.
+
+    A standard stream that is closed gets the null device under its number: the next file opened would get it else, and
+    another program's messages could be written into a shard.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            with contextlib.suppress(OSError):
+                if os.open(os.devnull, os.O_RDWR) != number:
+                    continue
+            setattr(sys, name, io.StringIO() if name == "stdin" else _Closed())
+        elif name != "stdin" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def write_out(text: str, *, flush: bool = False) -> None:
-    """Write to stdout; raises `ReaderGone` where the pipe is closed."""
+    """Write to stdout; raises `ReaderGone` where the pipe is closed, `StorageError` (STO003) where it cannot."""
     try:
-        sys.stdout.write(text)
+        if text:
+            sys.stdout.write(text)
         if flush:
             sys.stdout.flush()
-    except BrokenPipeError:
-        # What is still buffered must not fail again when the interpreter exits.
+    except OSError as error:
+        raise (_lost(error) or ReaderGone()) from None
+
+
+def _lost(error: OSError) -> StorageError | None:
+    """Give stdout up; returns what to say about it: nothing where its reader went away."""
+    # What is still buffered must not fail again when the interpreter exits.
+    with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise ReaderGone from None
+    if isinstance(error, BrokenPipeError):
+        return None
+    return StorageError("STO003", f"could not write: {error.strerror or error}", path=STDOUT, hint="df -h . && df -i .")
+
+
+def lost_output(error: BaseException) -> StorageError | None:
+    """Return what to say where typer itself failed to print, as it prints help and versions; None for other errors."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    if not isinstance(error, OSError) or not module.startswith(("typer", "click", __name__)):
+        return None
+    return _lost(error)
 
 
 def print_json(value: object) -> None:
     """Print one JSON document on stdout."""
-    write_out(json.dumps(value, ensure_ascii=False, indent=1, default=_plain) + "\n", flush=True)
+    # A character that the encoding lacks is escaped as JSON does it.
+    plain = not (sys.stdout.encoding or "").lower().startswith("utf")
+    write_out(json.dumps(value, ensure_ascii=plain, indent=1, default=_plain) + "\n", flush=True)
 
 
 def _plain(value: object) -> Any:
@@ -45,8 +98,9 @@ def print_line(text: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """Print one line on stderr."""
-    sys.stderr.write(text + "\n")
+    """Print one line on stderr, where there still is one."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -99,3 +153,12 @@ def bytes_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return ""
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "shard"), counted(1200, "entry", "entries")
+    ('1 shard', '1,200 entries')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from tokenreel.cli.output import bytes_text
+from tokenreel.cli.output import bytes_text, note
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -83,4 +83,4 @@ class Progress:
                 "tokens_per_second": round(tokens / seconds),
                 "seconds_left": left,
             }
-            sys.stderr.write(json.dumps(event) + "\n")
+            note(json.dumps(event))
