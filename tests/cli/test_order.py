@@ -163,9 +163,9 @@ def test_a_cache_that_cannot_be_written_is_a_warning(folder: Path) -> None:
     assert "IDX005" in shown.err
 
 
-def test_a_sample_outside_exits_1(folder: Path, capsys: Any) -> None:
+def test_a_sample_outside_exits_2(folder: Path, capsys: Any) -> None:
     status, shown = call(capsys, "order", "show", written(folder, RUN), "--sample", 10**6)
-    assert (status, shown["error"]["code"]) == (1, "ORD001")
+    assert (status, shown["error"]["code"]) == (2, "ORD001")
 
 
 def test_export_is_the_extents(folder: Path, capsys: Any) -> None:
@@ -272,7 +272,7 @@ def test_find_in_a_lineage_looks_at_its_own_steps(folder: Path, capsys: Any) -> 
 def test_find_refuses_what_it_cannot_look_up(folder: Path, capsys: Any) -> None:
     path = written(folder, RUN)
     for words, code, wanted in (
-        (("--doc", 10**6), "DOC001", 1),
+        (("--doc", 10**6), "DOC001", 2),
         (("--doc", "https://a.example"), "DOC007", 1),
         (("--doc", 1, "--corpus", "wed"), "USE003", 2),
     ):
@@ -302,4 +302,4 @@ def test_a_missing_run_file(tmp_path: Path, capsys: Any) -> None:
     for command in ("show", "export"):
         extra = ("-o", tmp_path / "x") if command == "export" else ()
         status, shown = call(capsys, "order", command, tmp_path / "absent.toml", *extra)
-        assert (status, shown["error"]["code"]) == (2, "RCP001")
+        assert (status, shown["error"]["code"]) == (3, "RCP001")

@@ -141,7 +141,7 @@ def test_keys_that_do_not_go_together(given: dict[str, Any]) -> None:
 def test_no_such_recipe(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="RCP001") as caught:
         load_recipe(tmp_path / "absent.toml")
-    assert caught.value.exit_status == 2
+    assert caught.value.exit_status == 3
 
 
 def test_a_folder_is_no_recipe(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tokenreel.cli import options
-from tokenreel.cli.output import bytes_text, print_json, print_line
+from tokenreel.cli.output import print_json, print_line
 from tokenreel.cli.progress import Progress
 
 
@@ -24,9 +24,7 @@ def demo_command(
     folder: Annotated[Path | None, typer.Argument(help="Where to work; a temporary folder when left out.")] = None,
     *,
     seed: Annotated[int, typer.Option("--seed", help="Chooses the byte that is flipped.")] = 0,
-    workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes that build; all cores when left out.")
-    ] = None,
+    workers: options.Workers = None,
     json: options.Json = False,
 ) -> None:
     """Play the whole life of a corpus, offline: train, build, verify, look, break, catch, restore."""
@@ -35,11 +33,13 @@ def demo_command(
     from tokenreel.demo import run_demo
 
     say = (lambda _: None) if json else print_line
+    options.checked_workers(workers)
     if folder is not None:
         facts = run_demo(folder, say, seed=seed, workers=workers)
     else:
         with tempfile.TemporaryDirectory(prefix="tokenreel-demo-") as temporary:
             facts = run_demo(Path(temporary), say, seed=seed, workers=workers)
+            say(f"\n{temporary} is deleted now; to keep it: tokenreel demo DIR")
     if json:
         print_json({"acts": facts})
 
@@ -48,7 +48,7 @@ def build_command(
     recipe: Annotated[Path, typer.Argument(help="The recipe, a TOML file; its paths are relative to it.")],
     *,
     out: Annotated[Path | None, typer.Option("--out", help="The output folder, where the recipe names none.")] = None,
-    workers: Annotated[int | None, typer.Option("--workers", help="Processes; all cores when left out.")] = None,
+    workers: options.Workers = None,
     override: Annotated[
         list[str] | None, typer.Option("--set", help="Override a key: split.modulo=100; repeatable.")
     ] = None,
@@ -67,6 +67,8 @@ def build_command(
     """Build a corpus from text. Killed at any moment and run again, it ends with the same bytes."""
     from tokenreel.build import build
 
+    options.checked_workers(workers)
+    options.checked_date(built_at)
     overrides = list(override or [])
     if megatron_legacy_dtype:
         overrides.append("output.megatron_legacy_dtype=true")
@@ -84,7 +86,10 @@ def build_command(
 def merge_command(
     paths: Annotated[list[Path], typer.Argument(help="Sources, in order, then the destination: SRC... DST.")],
     *,
-    dtype: options.DType = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", help="The result's integer type; needed where the sources differ.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a destination that exists.")] = False,
     accept: options.Accept = None,
     json: options.Json = False,
 ) -> None:
@@ -94,12 +99,12 @@ def merge_command(
 
     if len(paths) < 2:
         raise UsageError("USE003", expected="SRC... DST", found=" ".join(map(str, paths)), hint="tokenreel merge a b c")
-    files = merge_corpora(paths[:-1], paths[-1], dtype=dtype, accept=accept or ())
+    merged = merge_corpora(paths[:-1], paths[-1], dtype=dtype, accept=accept or (), force=force)
     if json:
-        print_json({"files": [{"path": file.path, "bytes": file.bytes, "sha256": file.sha256} for file in files]})
+        print_json(merged.as_dict())
         return
-    for file in files:
-        print_line(f"{file.sha256}  {file.path}  {bytes_text(file.bytes)}")
+    for line in merged.lines():
+        print_line(line)
 
 
 def adopt_command(
@@ -107,6 +112,9 @@ def adopt_command(
     *,
     boundary: options.BoundaryText = None,
     vocab: options.Vocab = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option("--tokenizer", help="Lets --boundary name tokens: suffix='<|endoftext|>'.")
+    ] = None,
     accept: options.Accept = None,
     progress: options.ProgressKind = options.Show.auto,
     json: options.Json = False,
@@ -115,7 +123,7 @@ def adopt_command(
     from tokenreel.convert.adopt import adopt
 
     with Progress("adopt", progress.value, as_json=json) as bar:
-        report = adopt(path, boundary=boundary, vocab=vocab, accept=accept or (), progress=bar)
+        report = adopt(path, boundary=boundary, vocab=vocab, tokenizer=tokenizer, accept=accept or (), progress=bar)
     if json:
         print_json(report.as_dict())
         return

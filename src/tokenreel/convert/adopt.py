@@ -5,11 +5,15 @@ The answer is ``tokenreel.json`` beside the data: boundary, counts, hashes and i
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tokenreel.corpus.manifest import BoundaryRecord, Manifest, ShardRecord, SplitRecord, dump_manifest
+import numpy as np
+
+from tokenreel.corpus.manifest import BoundaryRecord, Manifest, ShardRecord, SplitRecord, dump_manifest, parse_manifest
 from tokenreel.corpus.opening import MANIFEST, RUN_CONFIG, open_corpus
 from tokenreel.corpus.receipts import FileEntry
 from tokenreel.corpus.statistics import Statistics, StatisticsCounter
@@ -20,6 +24,8 @@ from tokenreel.store import write_bytes_atomic
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection
+
+    import numpy.typing as npt
 
     from tokenreel.corpus.corpus import Corpus
     from tokenreel.corpus.layout import ShardEntry
@@ -63,10 +69,13 @@ def adopt(
     *,
     boundary: Boundary | str | None = None,
     vocab: int | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
     accept: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Adopted:
     """Write ``tokenreel.json`` for a folder of pairs; every document is read and checked against what is declared.
+
+    With a `tokenizer` (its file), a boundary may name tokens: ``suffix=<|endoftext|>``.
 
     Raises `TokenError`: TOK040 for a document without the declared boundary or with a one-token suffix inside it
     (`accept` overrules, and the count is recorded), TOK041 for an id of `vocab` and more. `UsageError` (USE006) where a
@@ -74,10 +83,16 @@ def adopt(
     """
     root = Path(path)
     if not root.is_dir():
-        raise UsageError("USE006", path=path, expected="a folder of shards", hint=f"tokenreel adopt {root.parent}")
-    for present in (MANIFEST, RUN_CONFIG):
-        if (root / present).exists():
-            raise UsageError("USE006", path=root / present, expected="no manifest yet", hint=f"tokenreel verify {root}")
+        raise UsageError(
+            "USE006",
+            "what is adopted is a folder: its manifest speaks for every shard in it",
+            path=path,
+            expected="a folder of shards",
+            hint=f"tokenreel verify {_quoted(root)} --boundary suffix=ID",
+        )
+    _refuse_adopted(root)
+    if isinstance(boundary, str) and tokenizer is not None:
+        boundary = _ids_of(boundary, str(tokenizer))
     corpus = open_corpus(root, boundary=boundary, vocab=vocab, accept=accept)
     parts = {name: corpus.split(name) for name in corpus.splits} or {"": corpus}
     total = sum(entry.tokens for part in parts.values() for entry in part.entries) * corpus.dtype.itemsize
@@ -85,9 +100,9 @@ def adopt(
     exceptions: dict[str, tuple[int, int]] = {}
     done = 0
     for name, part in parts.items():
-        splits[name], stats = _adopt_split(part, progress, done, total)
+        splits[name], stats, edges = _adopt_split(part, progress, done, total)
         done += part.tokens * corpus.dtype.itemsize
-        exceptions[name] = _exceptions(part, stats, accept)
+        exceptions[name] = _exceptions(part, stats, edges, accept)
     stored = corpus.boundary
     manifest = Manifest(
         shard_format=next(iter(parts.values())).entries[0].format,
@@ -100,7 +115,62 @@ def adopt(
     return Adopted(str(root / MANIFEST), manifest, exceptions)
 
 
-def _adopt_split(corpus: Corpus, progress: Progress | None, done: int, total: int) -> tuple[SplitRecord, Statistics]:
+def _refuse_adopted(root: Path) -> None:
+    hint = f"tokenreel verify {_quoted(root)}"
+    if (root / RUN_CONFIG).exists():
+        raise UsageError("USE006", "it was built here: its records are there", path=root / RUN_CONFIG, hint=hint)
+    if (root / MANIFEST).exists():
+        manifest = parse_manifest((root / MANIFEST).read_bytes(), root / MANIFEST)
+        said = "; ".join(f"{name or 'corpus'}: identity {one.identity}" for name, one in manifest.splits.items())
+        raise UsageError("USE006", f"already adopted ({said})", path=root / MANIFEST, hint=hint)
+
+
+def _ids_of(boundary: str, tokenizer: str) -> str:
+    """Return a boundary with the ids of the tokens that it names; raises `UsageError` (USE003) for one that is none."""
+    from tokenreel.text import load_tokenizer
+
+    known = load_tokenizer(tokenizer)
+    sides = []
+    for side in boundary.split(","):
+        name, equals, ids = side.partition("=")
+        numbers = [ids] if known.token_to_id(ids) is not None else ids.split("+")
+        found = [word if word.isascii() and word.isdigit() else known.token_to_id(word) for word in numbers]
+        if None in found:
+            raise UsageError(
+                "USE003",
+                "the tokenizer has no such token",
+                path=tokenizer,
+                expected="prefix=TOKEN,suffix=TOKEN",
+                found=side,
+                hint=f"tokenreel inspect {_quoted(tokenizer)}",
+            )
+        sides.append(name + equals + "+".join(map(str, found)))
+    return ",".join(sides)
+
+
+def _quoted(path: object) -> str:
+    return shlex.quote(str(path))
+
+
+@dataclass(slots=True)
+class _Edges:
+    """How often each id begins, and ends, a document."""
+
+    first: Counter[int]
+    last: Counter[int]
+
+    def add(self, ids: npt.NDArray[np.integer[Any]], lengths: npt.NDArray[np.integer[Any]]) -> None:
+        ends = np.cumsum(lengths, dtype=np.int64)[lengths > 0]
+        if ends.size:
+            for counter, at in ((self.first, np.r_[0, ends[:-1]]), (self.last, ends - 1)):
+                values, counts = np.unique(ids[at], return_counts=True)
+                counter.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+
+
+def _adopt_split(
+    corpus: Corpus, progress: Progress | None, done: int, total: int
+) -> tuple[SplitRecord, Statistics, _Edges]:
+    edges = _Edges(Counter(), Counter())
     hasher = IdentityHasher(corpus.boundary.prefix, corpus.boundary.suffix)
     counter = StatisticsCounter(corpus.boundary)
     shards = []
@@ -111,6 +181,7 @@ def _adopt_split(corpus: Corpus, progress: Progress | None, done: int, total: in
         for ids, lengths in shard.batches():
             hasher.update(ids, lengths)
             counter.update(ids, lengths)
+            edges.add(ids, lengths)
             if ids.size:
                 largest = max(int(ids.max()), -1 if largest is None else largest)
             tokens += len(ids)
@@ -127,7 +198,7 @@ def _adopt_split(corpus: Corpus, progress: Progress | None, done: int, total: in
         shards=tuple(shards),
         statistics=stats.as_dict(),
     )
-    return record, stats
+    return record, stats, edges
 
 
 def _first(corpus: Corpus, number: int) -> int:
@@ -158,23 +229,38 @@ def _within_vocab(corpus: Corpus, entry: ShardEntry, largest: int | None) -> Non
             shard=entry.name,
             expected=f"ids below {corpus.vocab}",
             found=largest,
-            hint=f"tokenreel verify {corpus.path} --level full --vocab {corpus.vocab}",
+            hint=f"tokenreel verify {_quoted(corpus.path)} --level full --vocab {corpus.vocab}",
         )
 
 
-def _exceptions(corpus: Corpus, stats: Statistics, accept: Collection[str]) -> tuple[int, int]:
+def _exceptions(corpus: Corpus, stats: Statistics, edges: _Edges, accept: Collection[str]) -> tuple[int, int]:
     boundary = corpus.boundary
-    absent = (stats.documents - stats.starts_with_prefix if boundary.prefix else 0) + (
-        stats.documents - stats.ends_with_suffix if boundary.suffix else 0
-    )
-    if (absent or stats.suffix_inside) and "TOK040" not in accept:
+    absent = 0
+    said, better = [], []
+    for side, ids, matching, seen, verb in (
+        ("prefix", boundary.prefix, stats.starts_with_prefix, edges.first, "begin"),
+        ("suffix", boundary.suffix, stats.ends_with_suffix, edges.last, "end"),
+    ):
+        if not ids or matching == stats.documents:
+            continue
+        lacking = stats.documents - matching
+        absent += lacking
+        text = f"{lacking:,} of {stats.documents:,} documents do not {verb} with {'+'.join(map(str, ids))}"
+        most, count = seen.most_common(1)[0] if seen else (None, 0)
+        if most is not None and (most,) != ids and count > matching:
+            text += f" ({count:,} {verb} with {most})"
+            better.append(f"{side}={most}")
+        said.append(text)
+    if stats.suffix_inside:
+        said.append(f"occurrences of the suffix inside documents: {stats.suffix_inside:,}")
+    if said and "TOK040" not in accept:
+        place = _quoted(corpus.path)
+        tried = f"tokenreel adopt {place} --boundary {','.join(better)}"
         raise TokenError(
             "TOK040",
-            f"{absent:,} documents lack it, {stats.suffix_inside:,} times it stands inside one",
+            "; ".join(said),
             path=corpus.path,
             shard=corpus.split_name,
-            expected=f"prefix {list(boundary.prefix)}, suffix {list(boundary.suffix)} around each of {len(corpus):,}",
-            found=absent + stats.suffix_inside,
-            hint=f"tokenreel verify {corpus.path} --level full",
+            hint=tried if better else f"tokenreel verify {place} --level full --boundary suffix=ID",
         )
     return absent, stats.suffix_inside

@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenreel.corpus.opening import open_corpus
+from tokenreel.corpus.opening import COMPLETE, MANIFEST, RUN_CONFIG, open_corpus
 from tokenreel.errors import UsageError
+from tokenreel.formats.megatron import open_pair
 from tokenreel.formats.megatron_merge import merge
+from tokenreel.store import LocalStore
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Collection, Sequence
 
     from tokenreel.formats import WrittenFile
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What was merged, counted in the sources, and what stands in the result, counted in its own tables."""
+
+    files: tuple[WrittenFile, ...]
+    sources: int
+    documents_in: int
+    documents_out: int
+    tokens_out: int
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the JSON form."""
+        return {
+            "sources": self.sources,
+            "documents_in": self.documents_in,
+            "documents_out": self.documents_out,
+            "tokens": self.tokens_out,
+            "files": [{"path": file.path, "bytes": file.bytes, "sha256": file.sha256} for file in self.files],
+        }
+
+    def lines(self) -> list[str]:
+        """Return the form for people."""
+        first = f"{self.documents_in:,} documents in = {self.documents_out:,} out, {self.tokens_out:,} tokens"
+        return [first, *(f"{file.sha256}  {file.path}  {file.bytes:,} bytes" for file in self.files)]
 
 
 def merge_corpora(
@@ -22,20 +52,42 @@ def merge_corpora(
     *,
     dtype: str | None = None,
     accept: Collection[str] = (),
-) -> tuple[WrittenFile, ...]:
-    """Write the documents of all sources, in the order given, as the pair `destination`; returns its files.
+    force: bool = False,
+) -> Merged:
+    """Write the documents of all sources, in the order given, as the pair `destination`; returns counts and files.
 
     A source is a pair, or a folder of pairs (its shards in byte order); a root with splits is refused (SPL001). Raises
-    what `formats.megatron_merge.merge` raises, and `UsageError` (USE005) for a destination that is one of the sources.
+    what `formats.megatron_merge.merge` raises, and `UsageError`: USE005 for a destination that is one of the sources,
+    USE011 for one that exists (`force` writes over it), USE012 for one inside a corpus that records its files.
     """
     target = Path(destination)
     prefix = target.with_suffix("") if target.suffix in {".bin", ".idx"} else target
     names: list[Path] = []
+    documents = 0
     for source in sources:
         corpus = open_corpus(source, accept=accept)
         corpus.shard_tokens  # noqa: B018 (refuses a root with splits)
         names += [Path(corpus.store.root) / entry.name for entry in corpus.entries]
+        documents += sum(entry.documents for entry in corpus.entries)
         corpus.close()
     if prefix.resolve() in {name.resolve() for name in names}:
         raise UsageError("USE005", path=prefix, hint="tokenreel merge SRC... NEW")
-    return merge(names, prefix, dtype=dtype, accept=accept)
+    _refuse_existing(prefix, force)
+    files = merge(names, prefix, dtype=dtype, accept=accept)
+    made = open_pair(LocalStore(prefix.parent), prefix.name)
+    counts = made.documents, made.tokens
+    made.close()
+    return Merged(files, len(sources), documents, *counts)
+
+
+def _refuse_existing(prefix: Path, force: bool) -> None:
+    for folder in prefix.resolve().parents:
+        for record in (RUN_CONFIG, COMPLETE, MANIFEST):
+            if (folder / record).exists():
+                raise UsageError(
+                    "USE012", path=prefix, expected=f"a place outside {folder}", found=record, hint="tokenreel merge -h"
+                )
+    for suffix in (".bin", ".idx"):
+        there = prefix.with_name(prefix.name + suffix)
+        if os.path.lexists(there) and not force:
+            raise UsageError("USE011", path=there, hint=f"ls -l {shlex.quote(str(there))}; tokenreel merge --force ...")

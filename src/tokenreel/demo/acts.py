@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
+import shutil
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.demo.texts import write_texts
+from tokenreel.errors import UsageError
 from tokenreel.store import write_bytes_atomic
 
 if TYPE_CHECKING:
@@ -42,6 +45,11 @@ id = "id"
 """
 
 
+MARKER = ".tokenreel-demo"
+"""A file that says that a folder is the demo's own, and may be played in again."""
+OURS = frozenset({MARKER, "recipe.toml", "text", "corpus"})
+
+
 @dataclass
 class Stage:
     """Where the demo plays and what its acts have made so far."""
@@ -73,6 +81,8 @@ class Act:
 
 def gather(stage: Stage) -> dict[str, Any]:
     """Write text that every machine has, and a recipe over it."""
+    # What an earlier demo built may be what it broke and did not come to restore.
+    shutil.rmtree(stage.corpus, ignore_errors=True)
     (stage.folder / "text").mkdir(parents=True, exist_ok=True)
     files = write_texts(stage.folder / "text")
     licences = any(file.path.name == "licences.jsonl" for file in files)
@@ -133,11 +143,13 @@ def damage(stage: Stage) -> dict[str, Any]:
     name = path.relative_to(stage.corpus).as_posix()
     flipped = bytes([data[at] ^ (1 << digest[9] % 8)])
     stage.say(f"flip one bit of byte {at:,} of {name} (--seed {stage.seed})")
-    _put(path, data[:at] + flipped + data[at + 1 :])
-    broken = verify(stage.corpus, level="full")
-    for finding in broken.findings[:4]:
-        stage.say(f"  {finding.line()}")
-    _put(path, data)
+    write_bytes_atomic(path, data[:at] + flipped + data[at + 1 :])
+    try:
+        broken = verify(stage.corpus, level="full")
+        for finding in broken.findings[:4]:
+            stage.say(f"  {finding.line()}")
+    finally:
+        write_bytes_atomic(path, data)
     restored = verify(stage.corpus, level="full")
     stage.say(f"caught: {', '.join(sorted(broken.counts)) or 'nothing'}; restored: {restored.status}")
     return {
@@ -149,10 +161,6 @@ def damage(stage: Stage) -> dict[str, Any]:
     }
 
 
-def _put(path: Path, data: bytes) -> None:
-    write_bytes_atomic(path, data)
-
-
 ACTS: tuple[Act, ...] = (
     Act("Text and a recipe", gather),
     Act("Build: train a tokenizer, split, tokenise, receipts", make),
@@ -162,11 +170,38 @@ ACTS: tuple[Act, ...] = (
 )
 
 
+def _claim(folder: Path) -> None:
+    """Make `folder` the demo's own, or refuse it: nothing that somebody else made is ever written over."""
+    if folder.is_dir():
+        there = {entry.name for entry in folder.iterdir()}
+        recipe = folder / "recipe.toml"
+        foreign = sorted(there - OURS if MARKER in there else there)
+        if not foreign and recipe.exists() and recipe.read_bytes().decode("utf-8", "replace") not in _RECIPES:
+            foreign = [recipe.name]
+        if foreign:
+            raise UsageError(
+                "USE010",
+                path=folder,
+                expected="a new or empty folder, or an earlier demo's",
+                found=", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else ""),
+                hint=f"tokenreel demo {shlex.quote(str(folder / 'demo'))}",
+            )
+    elif folder.exists():
+        raise UsageError("USE010", path=folder, expected="a folder", found="a file", hint="tokenreel demo NEW_FOLDER")
+    write_bytes_atomic(folder / MARKER, b"Made by `tokenreel demo`, which may play here again.\n")
+
+
+_RECIPES = (RECIPE, RECIPE + LICENCES)
+
+
 def run_demo(
     folder: Path, say: Callable[[str], None], *, seed: int = 0, workers: int | None = None
 ) -> list[dict[str, Any]]:
-    """Play all acts in `folder`; returns one dictionary of facts per act. Raises what the acts raise."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Play all acts in `folder`; returns one dictionary of facts per act. Raises what the acts raise.
+
+    The folder is new or empty, or one that an earlier demo made and nobody changed since: else `UsageError` (USE010).
+    """
+    _claim(folder)
     stage = Stage(folder, say, seed, workers)
     facts = []
     for number, act in enumerate(ACTS, 1):

@@ -42,6 +42,7 @@ class Boundary:
             if not equals or name not in ("prefix", "suffix") or name in sides or not all(map(_is_id, numbers)):
                 raise UsageError(
                     "USE003",
+                    "a boundary is given in ids, as `tokenreel inspect PATH` shows them; adopt takes tokens, with --tokenizer",
                     expected="prefix=ID[+ID...],suffix=ID[+ID...]",
                     found=text,
                     hint="--boundary suffix=2",

@@ -82,7 +82,7 @@ def _common_dtype(
     sources: Sequence[str | os.PathLike[str]], dtype: npt.DTypeLike | None, pool: MapPool, accept: Collection[str]
 ) -> np.dtype[Any]:
     if dtype is not None:
-        return np.dtype(dtype).newbyteorder("<")
+        return _dtype(dtype)
     first: np.dtype[Any] | None = None
     for source, shard in zip(sources, _opened(sources, pool, accept), strict=True):
         first = first or shard.dtype
@@ -95,6 +95,13 @@ def _common_dtype(
                 hint="tokenreel merge --dtype int32 ...",
             )
     return first or np.dtype("<u2")
+
+
+def _dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    try:
+        return np.dtype(dtype).newbyteorder("<")
+    except TypeError:
+        raise UsageError("MEG030", expected="uint16 or int32", found=dtype, hint="--dtype int32") from None
 
 
 def _copy(shard: MegatronShard, i: int, j: int, writer: MegatronWriter, digest: hashlib._Hash) -> None:
