@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from tests.verify.corpora import changed, files_of
 from tokenreel.corpus.receipts import InputFile
 from tokenreel.store import dumps_canonical
 from tokenreel.verify import Report, verify
+from tokenreel.verify.sources import Reread
 from tokenreel.verify.verify import verify_store
 
 
@@ -82,11 +83,11 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def __call__(self, listed: InputFile) -> Iterator[tuple[Sequence[str], Sequence[str] | None]]:
+    def __call__(self, listed: InputFile) -> Iterator[Reread]:
         rows = [json.loads(line) for line in (self.folder / listed.path).read_text("utf-8").splitlines()]
         for at in range(0, len(rows), 3):
             some = rows[at : at + 3]
-            yield [row["text"] for row in some], [row["id"] for row in some]
+            yield Reread([row["text"] for row in some], [row["id"] for row in some], "letters")
 
 
 @pytest.mark.parametrize("layout", ["mahan", "native"])

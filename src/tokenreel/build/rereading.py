@@ -12,20 +12,19 @@ from tokenreel.build.sources import read_records, settled_shape
 from tokenreel.config.recipe import CHUNK_BYTES, SourceTable
 from tokenreel.corpus.receipts import RunConfig, parse_as
 from tokenreel.errors import ManifestError
+from tokenreel.verify.sources import Reread
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from tokenreel.corpus.receipts import InputFile
-
-    Batch = tuple[Sequence[str], Sequence[str] | None]
 
 
 def source_reader(
     corpus: str | os.PathLike[str], folder: str | os.PathLike[str]
-) -> Callable[[InputFile], Iterator[Batch]] | None:
-    """Return a function that yields an input's records as (texts, upstream ids), or None without ``run_config.json``.
+) -> Callable[[InputFile], Iterator[Reread]] | None:
+    """Return a function that yields an input's records, or None without ``run_config.json``.
 
     `folder` is the recipe's. Raises what reading raises, and `ManifestError` (MAN003) for a source that the
     configuration does not describe.
@@ -36,7 +35,7 @@ def source_reader(
     config = parse_as(RunConfig, path.read_bytes(), path)
     tables = {str(facts.get("name")): facts for facts in config.sources}
 
-    def read(listed: InputFile) -> Iterator[Batch]:
+    def read(listed: InputFile) -> Iterator[Reread]:
         facts = tables.get(str(listed.source))
         if facts is None:
             raise ManifestError("MAN003", f"source {listed.source!r} is not described", path=path)
@@ -44,7 +43,7 @@ def source_reader(
         shape = settled_shape(table, listed.path)
         for records in read_records(InputBytes(Path(folder) / listed.path), shape, CHUNK_BYTES):
             records.check()
-            ids = None if records.ids is None else [str(one) for one in records.ids]
-            yield records.texts.to_pylist(), ids
+            sources = shape.constant if records.sources is None else records.sources
+            yield Reread(records.texts.to_pylist(), records.ids, sources)
 
     return read

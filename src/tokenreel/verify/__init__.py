@@ -6,9 +6,11 @@ it cannot check it reports as not checked.
 """
 
 # Eager on purpose: importing a submodule `verify` lazily would later put the module over the function of that name.
-from tokenreel.verify.finding import Finding, NotChecked, Report
+from tokenreel.verify.finding import Finding, NotChecked
 from tokenreel.verify.histogram import histogram_lines
 from tokenreel.verify.inspect import Inspection, inspect
+from tokenreel.verify.report import Report
+from tokenreel.verify.selecting import known_codes
 from tokenreel.verify.verify import verify
 
-__all__ = ["Finding", "Inspection", "NotChecked", "Report", "histogram_lines", "inspect", "verify"]
+__all__ = ["Finding", "Inspection", "NotChecked", "Report", "histogram_lines", "inspect", "known_codes", "verify"]

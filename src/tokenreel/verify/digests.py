@@ -21,11 +21,13 @@ def wanted_identities(target: Target) -> tuple[str, ...]:
     return tuple(name for name, split in manifest.splits.items() if split.identity is not None)
 
 
-def check_hashes(target: Target, read: Read, findings: Findings) -> None:
-    """Check the SHA-256 of every file read against each receipt and manifest that names it."""
+def check_hashes(target: Target, read: Read, findings: Findings) -> bool:
+    """Check the SHA-256 of every file read against each receipt and manifest that names it; False: there was none."""
     said: dict[str, str] = {}
+    compared = 0
     for sidecar, record in named_files(target):
         there = read.sha256.get(record.path)
+        compared += there is not None
         if there is None or there == record.sha256 or said.get(record.path) == record.sha256:
             continue
         said[record.path] = record.sha256
@@ -40,13 +42,15 @@ def check_hashes(target: Target, read: Read, findings: Findings) -> None:
         findings.skip(
             "SHA-256 of the files", "no receipt and no manifest records them", f"tokenreel adopt {target.path}"
         )
+    return compared > 0
 
 
-def check_identities(target: Target, read: Read, findings: Findings) -> None:
-    """Check the identity of every split against the manifest's."""
+def check_identities(target: Target, read: Read, findings: Findings) -> bool:
+    """Check the identity of every split against the manifest's; False: there was none."""
     manifest = target.manifest.value if target.manifest else None
     if manifest is None:
-        return
+        return False
+    compared = 0
     for split in wanted_identities(target):
         said, found = manifest.splits[split].identity, read.identities.get(split)
         name = f"splits.{split}.identity" if split else "identity"
@@ -54,7 +58,9 @@ def check_identities(target: Target, read: Read, findings: Findings) -> None:
             if split not in target.splits() and said is not None and not manifest.splits[split].shards:
                 continue  # an empty split has no shard to read
             findings.skip(name, "a shard of it cannot be read", "mend the findings first")
-        elif found.digest != said:
+            continue
+        compared += 1
+        if found.digest != said:
             findings.error(
                 "MAN056",
                 f"{name}: documents {found.documents}, content tokens {found.content_tokens}",
@@ -62,3 +68,4 @@ def check_identities(target: Target, read: Read, findings: Findings) -> None:
                 expected=said,
                 found=found.digest,
             )
+    return compared > 0

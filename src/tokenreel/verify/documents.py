@@ -9,9 +9,10 @@ import numpy as np
 
 from tokenreel.corpus.documents import documents_digests, documents_schema, file_digest
 from tokenreel.corpus.layout import split_of
+from tokenreel.corpus.receipts import Counts
 from tokenreel.errors import MissingExtra, TokenreelError, require
 from tokenreel.store import LocalStore
-from tokenreel.verify.target import COMPLETE, DOCUMENTS
+from tokenreel.verify.target import COMPLETE, DOCUMENTS, SHARDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,30 +25,31 @@ BATCH = 1 << 16
 UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError)
 
 
-def check_documents_quick(target: Target, findings: Findings) -> None:
-    """Check the number of rows against the shards; reads the file's footer."""
+def check_documents_quick(target: Target, findings: Findings) -> bool:
+    """Check the number of rows against the shards, and return whether there was a file; reads its footer."""
     parquet = _parquet(target, findings)
     if parquet is None:
-        return
+        return False
     try:
         with parquet.ParquetFile(_place(target)) as file:
             rows = int(file.metadata.num_rows)
     except UNREADABLE as error:
         _cannot_read(findings, error)
-        return
+        return True
     there = sum(shard.documents for _, shard in target.opened())
     if rows != there and not target.broken:
         findings.error("DOC011", "rows", path=DOCUMENTS, expected=f"{there}, one per document", found=rows)
+    return True
 
 
-def check_documents(target: Target, findings: Findings) -> None:
-    """Check every row against the shards, and the digests of rows against receipts and COMPLETE.json.
+def check_documents(target: Target, findings: Findings) -> bool:
+    """Check every row against shards, digests of rows and counts by source against receipts and COMPLETE.json.
 
-    Cost: reads the file twice, a batch of 65,536 rows at a time.
+    Returns whether there was a file. Cost: reads the file twice, a batch of 65,536 rows at a time.
     """
     parquet = _parquet(target, findings)
     if parquet is None:
-        return
+        return False
     place: Any = _place(target)
     try:
         digests = documents_digests(place)
@@ -58,10 +60,10 @@ def check_documents(target: Target, findings: Findings) -> None:
             _check_rows(target, file, findings)
     except TokenreelError as error:
         findings.error("DOC011", error.message, path=DOCUMENTS, expected=error.expected, found=error.found)
-        return
+        return True
     except UNREADABLE as error:
         _cannot_read(findings, error)
-        return
+        return True
     for receipt in (sidecar.value for sidecar in target.receipts.values()):
         for split, said in receipt.documents_sha256.items() if receipt is not None else ():
             name = f"shards/{split}/{receipt.part}" if receipt is not None else ""
@@ -83,6 +85,55 @@ def check_documents(target: Target, findings: Findings) -> None:
             )
     elif complete is not None:
         findings.error("MAN003", f"{DOCUMENTS} is there, and documents_sha256 is missing", path=COMPLETE)
+    return True
+
+
+class _BySource:
+    """Documents and stored tokens of every shard and source, added up from rows."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[str, str], list[int]] = {}
+
+    def add(self, batch: Any) -> None:
+        pa = require("pyarrow", extra="build")
+        columns = {name: _decoded(pa, batch.column(name)) for name in ("shard", "source")}
+        table = pa.table({**columns, "length": batch.column("length")})
+        sums = table.group_by(["shard", "source"]).aggregate([("length", "count"), ("length", "sum")])
+        for row in sums.to_pylist():
+            one = self.counts.setdefault((row["shard"], row["source"]), [0, 0])
+            one[0] += row["length_count"]
+            one[1] += row["length_sum"]
+
+    def check(self, target: Target, findings: Findings) -> None:
+        """Compare with the counts by source of every receipt."""
+        for path, sidecar in target.receipts.items():
+            receipt = sidecar.value
+            if receipt is None or not receipt.by_source:
+                continue
+            for split in receipt.splits:
+                shard = f"{SHARDS}{split}/{receipt.part}"
+                rows = {source: counts for (name, source), counts in self.counts.items() if name == shard}
+                for source in sorted({*receipt.by_source, *rows}):
+                    said = receipt.by_source.get(source, {}).get(split, Counts())
+                    there = rows.get(source, [0, 0])
+                    for name, one, two in (
+                        ("documents", said.documents, there[0]),
+                        ("total_tokens", said.total_tokens, there[1]),
+                    ):
+                        if one != two:
+                            findings.error(
+                                "MAN061",
+                                f"the receipt says {one} {name} of source {source} in {split}, and the rows of "
+                                f"{DOCUMENTS} give {two}",
+                                path=path,
+                                shard=shard,
+                                expected=two,
+                                found=one,
+                            )
+
+
+def _decoded(pa: Any, column: Any) -> Any:
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
 def _parquet(target: Target, findings: Findings) -> Any:
@@ -130,9 +181,10 @@ def _check_rows(target: Target, file: Any, findings: Findings) -> None:
         return
     names = np.array([found.name for found, _ in wanted], dtype=object)
     bases = np.cumsum([0, *(documents for _, documents in wanted)])
-    row = 0
-    for batch in file.iter_batches(batch_size=BATCH, columns=["shard", "split", "index", "length"]):
+    row, by_source = 0, _BySource()
+    for batch in file.iter_batches(batch_size=BATCH, columns=["shard", "split", "index", "length", "source"]):
         count = batch.num_rows
+        by_source.add(batch)
         rows = np.arange(row, row + count)
         inside = rows < bases[-1]
         home = np.searchsorted(bases, rows[inside], side="right") - 1
@@ -156,6 +208,8 @@ def _check_rows(target: Target, file: Any, findings: Findings) -> None:
         row += count
     if row != int(bases[-1]):
         findings.error("DOC011", "rows", path=DOCUMENTS, expected=f"{int(bases[-1])}, one per document", found=row)
+    else:
+        by_source.check(target, findings)
 
 
 def _in_order(target: Target) -> list[list[Any]]:

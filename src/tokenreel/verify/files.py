@@ -91,6 +91,34 @@ def check_unnamed(target: Target, findings: Findings) -> None:
             findings.error("MAN043", path=path, expected="receipts/part-NNNNNN.json", found=path)
 
 
+def check_layout(target: Target, findings: Findings) -> None:
+    """Warn of every file that the layout does not have, outside the folders that other rules answer for.
+
+    What a build that goes on leaves in its own folders, whose names begin with a dot, is no part of any layout; it goes
+    when the build ends.
+    """
+    known = {RUN_CONFIG, STATS, COMPLETE, BUILD_LOG, tokenizer_file(target)}
+    if target.native:
+        known |= {MANIFEST, DOCUMENTS}
+    shard_files = {path for found in target.shards for path in found.files}
+    for path in target.sizes:
+        if path in known or path in shard_files or path.startswith((SHARDS, RECEIPTS)):
+            continue
+        if target.complete is None and path.startswith("."):
+            continue
+        layout = "native" if target.native else "mahan"
+        findings.warning("MAN063", f"the layout {layout} has no such file", path=path, found=path)
+
+
+def tokenizer_file(target: Target) -> str | None:
+    """Return the path of the tokenizer that the output holds, or None.
+
+    It is one file: ``tokenizer.json``, or ``tokenizer.model`` where it was trained by SentencePiece.
+    """
+    names = (f"{TOKENIZER}tokenizer.json", f"{TOKENIZER}tokenizer.model")
+    return next((path for path in names if path in target.sizes), None)
+
+
 def check_parts(target: Target, findings: Findings) -> None:
     """Check that every part is there: receipts against the inputs of run_config.json and the number in COMPLETE.json."""
     if not target.built:

@@ -1,11 +1,11 @@
-"""What verification returns: findings with codes, what was not checked and why, and the exit status they amount to."""
+"""What verification finds: findings with codes, and what was not checked and why."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tokenreel.errors import EXIT_DATA, EXIT_INCOMPLETE, EXIT_OK, StorageError, TokenreelError, codes, describe
+from tokenreel.errors import StorageError, TokenreelError, codes, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -123,9 +123,17 @@ class Findings:
             out[severity] = out.get(severity, 0) + count
         return out
 
+    @property
+    def total(self) -> int:
+        """How many findings were made, those ignored included."""
+        return sum(self._counts.values()) + sum(self.ignored.values())
+
     def wants(self, codes_of_rule: Iterable[str]) -> bool:
-        """Return whether any of these codes would be reported."""
-        return any(self._selected(code) for code in codes_of_rule)
+        """Return whether any of these codes, or codes that begin like this, would be reported."""
+        return any(self._selected(code) or self._inside(code) for code in codes_of_rule)
+
+    def _inside(self, family: str) -> bool:
+        return any(one.startswith(family) for one in self.select)
 
     def _selected(self, code: str) -> bool:
         return not self.select or code.startswith(self.select)
@@ -168,6 +176,10 @@ class Findings:
         if note not in self.not_checked:
             self.not_checked.append(note)
 
+    def made(self, what: str) -> None:
+        """Take back that something was not checked: another rule did it."""
+        self.not_checked = [note for note in self.not_checked if note.what != what]
+
     def caught(self, error: TokenreelError, root: str, **where: Any) -> None:
         """Add what a reader raised; `where` fills places that the error does not name.
 
@@ -192,79 +204,3 @@ class Findings:
             self.ignored[code] = self.ignored.get(code, 0) + count
         for note in other.not_checked:
             self.skip(note.what, note.why, note.how, asked=note.asked)
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The outcome of `verify`; plain data."""
-
-    path: str
-    level: str
-    findings: tuple[Finding, ...]
-    counts: dict[str, int]
-    """All findings by code, kept or not."""
-    severities: dict[Severity, int]
-    not_checked: tuple[NotChecked, ...]
-    checked: tuple[str, ...]
-    """What the rules that ran check, in words."""
-    facts: dict[str, Any] = field(default_factory=dict)
-    """What is true and no finding: shards, documents, tokens, the validation share, bytes hashed."""
-    ignored: dict[str, int] = field(default_factory=dict)
-    strict: bool = False
-
-    @property
-    def status(self) -> Literal["ok", "broken", "incomplete"]:
-        """``broken`` with an error (or, if strict, a warning); ``incomplete`` if not finished or not checkable."""
-        if self.severities.get("error") or (self.strict and self.severities.get("warning")):
-            return "broken"
-        if self.severities.get("incomplete") or any(note.asked for note in self.not_checked):
-            return "incomplete"
-        return "ok"
-
-    @property
-    def exit_status(self) -> int:
-        """0 fine, 1 broken, 4 incomplete."""
-        return {"ok": EXIT_OK, "broken": EXIT_DATA, "incomplete": EXIT_INCOMPLETE}[self.status]
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the JSON form."""
-        return {
-            "path": self.path,
-            "level": self.level,
-            "status": self.status,
-            "exit": self.exit_status,
-            "counts": dict(self.counts),
-            "findings": [finding.as_dict() for finding in self.findings],
-            "not_checked": [note.as_dict() for note in self.not_checked],
-            "checked": list(self.checked),
-            "facts": self.facts,
-            "ignored": dict(self.ignored),
-        }
-
-    def lines(self) -> list[str]:
-        """Return the report for a terminal: what it is, findings, what was checked and what was not, the outcome."""
-        out = [f"{self.path}: {_counts(self.facts)}"]
-        for name, row in self.facts.get("splits", {}).items():
-            out.append(f"  {name}: {_counts(row)}")
-        if "validation_share_of_documents" in self.facts:
-            out.append(
-                f"  validation: {self.facts['validation_share_of_documents']:.4%} of documents, "
-                f"{self.facts.get('validation_share_of_tokens', 0):.4%} of tokens"
-            )
-        out += [finding.line() for finding in self.findings]
-        for code, count in self.counts.items():
-            shown = sum(finding.code == code for finding in self.findings)
-            if count > shown:
-                out.append(f"  {code}: {count - shown:,} more")
-        out += [f"checked: {what}" for what in self.checked]
-        out += [note.line() for note in self.not_checked]
-        out += [f"ignored: {code} ({count:,})" for code, count in self.ignored.items()]
-        summary = ", ".join(f"{count:,} {name}" for name, count in self.severities.items() if count)
-        out.append(f"{self.status} at level {self.level}" + (f": {summary}" if summary else ""))
-        if self.counts:
-            out.append(f"  try: tokenreel explain {next(iter(self.counts))}")
-        return out
-
-
-def _counts(facts: dict[str, Any]) -> str:
-    return ", ".join(f"{facts[name]:,} {name}" for name in ("shards", "documents", "tokens") if name in facts)

@@ -25,7 +25,7 @@ def check_structure(target: Target, findings: Findings) -> None:
 
     Cost: reads every ``.idx`` once, about 10 ms per million documents.
     """
-    if not target.shards:
+    if not target.shards and not target.built:
         findings.error("DOC006", path=None, found=f"{len(target.sizes)} files")
     for found in target.shards:
         _check_one(target, found, findings)
@@ -88,18 +88,18 @@ def check_dtypes(target: Target, findings: Findings) -> None:
                 findings.error("TOK025", shard=found.name, expected=f"{dtype}, as {path} says", found=name)
 
 
-def check_dtype_rule(target: Target, findings: Findings) -> None:
-    """Add a finding when the recorded dtype is not the one that the tokenizer's largest id gives.
+def check_dtype_rule(target: Target, findings: Findings) -> bool:
+    """Add a finding when the recorded dtype is not the one that the tokenizer's largest id gives; False: not recorded.
 
     At most 65535: uint16, else int32. Megatron's own rule (vocabulary below 65,500) is accepted as well.
     """
     config = target.run_config.value if target.run_config else None
     if target.run_config is None or config is None:
-        return
+        return False
     largest, size = tokenizer_fact(target, "largest_id", int), tokenizer_fact(target, "vocab_size", int)
     if config.dtype is None or largest is None:
         findings.skip("dtype against the tokenizer's largest id", "run_config.json does not record both")
-        return
+        return False
     largest = max(largest, config.eod_id or 0)
     allowed = {"uint16" if largest <= 65535 else "int32"}
     if size is not None:
@@ -113,6 +113,7 @@ def check_dtype_rule(target: Target, findings: Findings) -> None:
             expected=f"{' or '.join(sorted(allowed))}: the largest id is {largest}",
             found=config.dtype,
         )
+    return True
 
 
 def check_names(target: Target, findings: Findings) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokenreel.verify.files import check_named, check_parts, check_unnamed
+from tokenreel.verify.agreement import check_agreement, check_lossless, check_shape, check_tokenizer_facts
+from tokenreel.verify.files import check_layout, check_named, check_parts, check_unnamed, tokenizer_file
 from tokenreel.verify.manifest import check_manifest
 from tokenreel.verify.pairs import check_dtype_rule, check_dtypes, check_names, check_structure
 from tokenreel.verify.receipts import check_inputs, check_receipt_shards, check_receipts
-from tokenreel.verify.totals import check_complete, check_spelling, check_stats, check_tokenizer, tokenizer_file
+from tokenreel.verify.totals import check_complete, check_spelling, check_stats, check_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,8 @@ class Rule:
     """What it checks, in words: reports list it."""
     codes: tuple[str, ...]
     """Codes, or beginnings of codes, that it can give."""
-    check: Callable[[Target, Findings], None]
+    check: Callable[[Target, Findings], bool | None]
+    """Adds findings; returns False where there was nothing to look at."""
     needs: Callable[[Target], object] = lambda _: True
     """Whether there is something to check; a rule without is not reported as having run."""
     whole: bool = True
@@ -37,14 +39,19 @@ def _sidecars(target: Target) -> object:
     return target.built or target.manifest
 
 
+def _readable(target: Target) -> object:
+    return next(target.opened(), None)
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "headers, sizes, pointers and document index of every shard",
         ("MEG", "STO", "DOC006"),
         check_structure,
+        lambda target: target.shards or not target.built,
         whole=False,
     ),
-    Rule("one integer type, and the recorded one", ("TOK002", "TOK025"), check_dtypes, whole=False),
+    Rule("one integer type, and the recorded one", ("TOK002", "TOK025"), check_dtypes, _readable, whole=False),
     Rule(
         "the integer type is what the tokenizer's largest id gives",
         ("TOK026",),
@@ -52,9 +59,16 @@ RULES: tuple[Rule, ...] = (
         lambda target: target.run_config,
         whole=False,
     ),
-    Rule("shards are read in the order their numbers say", ("DOC010",), check_names, whole=False),
+    Rule(
+        "shards are read in the order their numbers say",
+        ("DOC010",),
+        check_names,
+        lambda target: len(target.shards) > 1,
+        whole=False,
+    ),
     Rule("every file that is named is there, with its size", ("MAN004",), check_named, _sidecars, whole=False),
     Rule("no file that nothing names", ("MAN043", "MAN045"), check_unnamed, _sidecars),
+    Rule("no file that the layout does not have", ("MAN063",), check_layout, lambda target: target.built),
     Rule(
         "every part is there, and COMPLETE.json",
         ("MAN004", "MAN045", "MAN046"),
@@ -63,7 +77,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "receipts: sums, sizes, files, run_config.json",
-        ("MAN003", "MAN012", "MAN044", "MAN049"),
+        ("MAN003", "MAN012", "MAN044", "MAN049", "MAN064"),
         check_receipts,
         lambda target: target.receipts,
     ),
@@ -73,6 +87,12 @@ RULES: tuple[Rule, ...] = (
         check_receipt_shards,
         lambda target: target.receipts,
         whole=False,
+    ),
+    Rule(
+        "receipts: documents that decode back",
+        ("MAN012", "MAN060"),
+        check_lossless,
+        lambda target: target.receipts,
     ),
     Rule(
         "inputs of receipts against run_config.json",
@@ -93,6 +113,25 @@ RULES: tuple[Rule, ...] = (
         ("MAN012", "MAN043", "MAN052", "MAN053"),
         check_manifest,
         lambda target: target.manifest,
+    ),
+    Rule(
+        "tokenreel.json: every shard in its split, nothing left out",
+        ("MAN003", "MAN052"),
+        check_shape,
+        lambda target: target.manifest,
+    ),
+    Rule(
+        "run_config.json and tokenreel.json agree",
+        ("MAN060",),
+        check_agreement,
+        lambda target: target.run_config,
+    ),
+    Rule(
+        "what run_config.json says of the tokenizer, by the tokenizer",
+        ("MAN062",),
+        check_tokenizer_facts,
+        lambda target: target.run_config,
+        whole=False,
     ),
     Rule("the tokenizer in the output against run_config.json", ("MAN057",), check_tokenizer, tokenizer_file),
     Rule(

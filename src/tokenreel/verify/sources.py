@@ -1,32 +1,58 @@
-"""Rules that read the source again: input files by hash, and every document against what its text encodes to."""
+"""Rules that read the source again: input files by hash, every document and count against what its text encodes to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, cast
 
 from tokenreel.corpus.receipts import InputFile
-from tokenreel.corpus.splits import SplitInput, rule_from_dict
-from tokenreel.errors import StorageError, TokenreelError
+from tokenreel.corpus.splits import rule_from_dict, split_rule
+from tokenreel.errors import StorageError, TokenreelError, UsageError
 from tokenreel.hashing import sha256_file
-from tokenreel.verify.target import SHARDS
-from tokenreel.verify.texts import VALIDATION, find_tokenizer
+from tokenreel.store.atomic import read_error
+from tokenreel.text.engines import open_engine
+from tokenreel.verify.rereading import PartCheck
+from tokenreel.verify.texts import SPLIT_CHECK, find_tokenizer
 
 if TYPE_CHECKING:
     import os
 
+    from tokenreel.corpus.receipts import RunConfig
     from tokenreel.corpus.splits import SplitRule
-    from tokenreel.text import Tokenizer
+    from tokenreel.text.spec import SpecialInText
     from tokenreel.verify.finding import Findings
     from tokenreel.verify.target import Target
 
-SourceReader = Callable[[InputFile], Iterable[tuple[Sequence[str], Sequence[str] | None]]]
-"""Given one input, yields batches of (texts, upstream ids or None) of all its records, in order, nothing dropped."""
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """A run of records of one input, in order, nothing dropped."""
+
+    texts: Sequence[str]
+    ids: Sequence[str | None] | None = None
+    """Upstream ids, one a record, where the source names a field for them."""
+    sources: Sequence[str] | str = ""
+    """Sources, one a record or one for all; empty: not known."""
+
+
+SourceReader = Callable[[InputFile], Iterable[Reread]]
+"""Given one input, yields all its records."""
 
 WHAT = "documents against their source"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What reading the source came to."""
+
+    inputs: int = 0
+    """Inputs whose size and hash were compared."""
+    documents: int = 0
+    """Documents compared with their text."""
+    splits: bool = False
+    """Whether every document was compared, and the split it must be in was derived."""
 
 
 def check_source(
@@ -35,123 +61,96 @@ def check_source(
     reader: SourceReader | None,
     tokenizer: str | os.PathLike[str] | None,
     findings: Findings,
-) -> int:
-    """Check inputs by size and SHA-256 and, with a `reader`, every document by its text; returns documents compared.
+    *,
+    split_ids: str | os.PathLike[str] | None = None,
+) -> Outcome:
+    """Check inputs by size and SHA-256 and, with a `reader`, every document by its text, and the receipts' counts.
 
-    Cost: reads the source once, and encodes it with the reference (1 to 4 MB a second and core).
+    Where the split rule cannot be had (a split by id whose list is not given), a document may be in either split, in
+    order. Cost: reads the source once, and encodes it with the reference (1 to 4 MB a second and core). Raises
+    `UsageError` (USE003) for a list of ids that is not the recorded one.
     """
     config = target.run_config.value if target.run_config else None
     if config is None or not config.inputs:
         findings.skip(WHAT, "no run_config.json lists its inputs", asked=True)
-        return 0
-    sound = [listed for listed in config.inputs if _same_input(Path(folder), listed, findings)]
-    if reader is None:
-        findings.skip(WHAT, "no reader of sources was given", "tokenreel verify PATH --source FOLDER", asked=True)
-        return 0
-    try:
-        rule = rule_from_dict(config.split_rule)
-    except TokenreelError:
-        rule = None
+        return Outcome()
+    rule = _rule(config, split_ids)
+    seen = [(listed, _same_input(Path(folder), listed, findings)) for listed in config.inputs]
+    inputs = sum(same is not None for _, same in seen)
     tok, why = find_tokenizer(target, tokenizer, findings)
-    if rule is None or tok is None or config.special_in_text == "drop":
-        reason = why or (
-            "its split rule cannot be read back" if rule is None else "special tokens in text were dropped"
+    if reader is None or tok is None:
+        reason, how = (
+            (why, "--tokenizer FILE") if reader else ("no reader of sources was given", "tokenreel verify --source")
         )
-        findings.skip(WHAT, reason, "--tokenizer FILE" if tok is None else "", asked=True)
-        return 0
-    compared = 0
-    for listed in sound:
+        findings.skip(WHAT, reason, how, asked=True)
+        return Outcome(inputs)
+    mode = config.special_in_text if config.special_in_text in ("drop", "special") else "text"
+    encoder = open_engine(tok, special_in_text=cast("SpecialInText", mode))
+    compared, whole = 0, all(same for _, same in seen)
+    for listed, same in seen:
+        if not same:
+            continue
+        part = PartCheck(target, config, listed, str(Path(folder) / listed.path), rule, encoder)
         try:
-            compared += _check_part(target, listed, reader, rule, tok, findings)
+            for batch in reader(listed):
+                part.add(batch, findings)
+            part.finish(findings)
         except TokenreelError as error:
             findings.caught(error, target.store.root)
-    return compared
+            whole = False
+        compared += part.kept
+    if compared and rule is None:
+        findings.made(SPLIT_CHECK)
+        reason = "the list of ids is not in the corpus" if config.split_rule.get("rule") == "by-id" else "no rule"
+        findings.skip(SPLIT_CHECK, f"{reason}: each was taken to be where it stands", "--split-ids FILE")
+    return Outcome(inputs, compared, whole and rule is not None)
 
 
-def _same_input(folder: Path, listed: InputFile, findings: Findings) -> bool:
+def _rule(config: RunConfig, split_ids: str | os.PathLike[str] | None) -> SplitRule | None:
+    """Return the recorded rule, by id with the list that was given; None where it cannot be had."""
+    if split_ids is not None:
+        path = Path(split_ids)
+        try:
+            lines = path.read_text("utf-8-sig").splitlines()
+        except OSError as error:
+            raise read_error(path, error) from error
+        except UnicodeDecodeError as error:
+            raise UsageError("USE003", "--split-ids: not UTF-8", path=path, offset=error.start) from error
+        rule = split_rule("by-id", {"ids": [line for line in lines if line]})
+        if rule.as_dict() != config.split_rule:
+            raise UsageError(
+                "USE003",
+                "--split-ids: not the list that the corpus was split by",
+                path=path,
+                expected=config.split_rule,
+                found=rule.as_dict(),
+            )
+        return rule
+    try:
+        return rule_from_dict(config.split_rule)
+    except TokenreelError:
+        return None  # the rule over run_config.json says so
+
+
+def _same_input(folder: Path, listed: InputFile, findings: Findings) -> bool | None:
+    """Return whether an input is the recorded one; None where it could not be read."""
     path = folder / listed.path
     try:
         digest, size = sha256_file(path), path.stat().st_size
     except StorageError as error:
-        findings.skip(f"the input {listed.path}", f"it cannot be read ({error.code})", "--source FOLDER", asked=True)
-        return False
-    for name, said, found in (("bytes", listed.bytes, size), ("sha256", listed.sha256, digest)):
+        part = f" of {listed.part}" if listed.part else ""
+        findings.skip(f"the input {path}{part}", f"it cannot be read ({error.code})", "--source FOLDER", asked=True)
+        return None
+    of_part = f" for {listed.part}" if listed.part else ""
+    for said, found, unit in ((listed.bytes, size, " bytes"), (listed.sha256, digest, "")):
         if said is not None and said != found:
-            findings.error("MAN058", name, path=listed.path, expected=said, found=found)
-            return False
-    return True
-
-
-def _check_part(
-    target: Target, listed: InputFile, reader: SourceReader, rule: SplitRule, tok: Tokenizer, findings: Findings
-) -> int:
-    config = target.run_config.value if target.run_config else None
-    keep_empty = config is None or config.empty_documents != "drop"
-    special = config is not None and config.special_in_text == "special"
-    done = {"train": 0, VALIDATION: 0}
-    wrong: set[str] = set()
-    for texts, ids in reader(listed):
-        kept = [k for k, text in enumerate(texts) if text or keep_empty]
-        chosen = [texts[k] for k in kept]
-        upstream = None if ids is None else [ids[k] for k in kept]
-        validation = rule.validation(SplitInput.of(chosen, first=sum(done.values()), ids=upstream))
-        for split, before in done.items():
-            mine = np.flatnonzero(validation == (split == VALIDATION)).tolist()
-            if split not in wrong and not _same_documents(
-                target, listed, split, before, [chosen[k] for k in mine], tok, special, findings
-            ):
-                wrong.add(split)
-            done[split] = before + len(mine)
-    for split, count in done.items():
-        shard = _shard(target, listed, split)
-        there = 0 if shard is None else shard.documents
-        if split not in wrong and there != count:
-            findings.error("DOC012", "documents", shard=f"{SHARDS}{split}/{listed.part}", expected=count, found=there)
-    return sum(done.values())
-
-
-def _shard(target: Target, listed: InputFile, split: str) -> Any:
-    found = target.by_name.get(f"{SHARDS}{split}/{listed.part}")
-    return None if found is None else target.shard(found)
-
-
-def _same_documents(
-    target: Target,
-    listed: InputFile,
-    split: str,
-    first: int,
-    texts: list[str],
-    tok: Tokenizer,
-    special: bool,
-    findings: Findings,
-) -> bool:
-    """Compare documents [first, first + n) of a split's shard with what their texts encode to."""
-    if not texts:
-        return True
-    shard, name = _shard(target, listed, split), f"{SHARDS}{split}/{listed.part}"
-    if shard is None or shard.documents < first + len(texts):
-        there = 0 if shard is None else shard.documents
-        findings.error("DOC012", "documents", shard=name, expected=f">= {first + len(texts)}", found=there)
-        return False
-    ids, lengths = tok.encode_batch(texts, special=special)
-    edges = shard.document_edges(first, first + len(texts))
-    begins = np.cumsum([0, *lengths.tolist()])
-    prefix, suffix = target.boundary.prefix, target.boundary.suffix
-    for k in range(len(texts)):
-        stored = shard.read(int(edges[k]), int(edges[k + 1]))
-        wanted = [*prefix, *ids[begins[k] : begins[k + 1]].tolist(), *suffix]
-        if stored.tolist() != wanted:
-            same = next((j for j, (a, b) in enumerate(zip(stored.tolist(), wanted, strict=False)) if a != b), None)
-            at = min(len(stored), len(wanted)) if same is None else same
-            path, offset = shard.byte_at(min(int(edges[k]) + at, max(0, shard.tokens - 1)))
+            what = f"has {found:,} bytes" if unit else "has the right size and another SHA-256"
             findings.error(
-                "DOC012",
-                path=path,
-                offset=offset,
-                shard=name,
-                document=first + k,
-                expected=f"{wanted[at : at + 4]} from token {at}",
-                found=stored.tolist()[at : at + 4],
+                "MAN058",
+                f"{path} {what}; run_config.json records {f'{said:,}' if unit else said}{unit}{of_part}",
+                path=listed.path,
+                expected=said,
+                found=found,
             )
             return False
     return True

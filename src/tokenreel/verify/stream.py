@@ -11,12 +11,14 @@ import hashlib
 import os
 import random
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokenreel.corpus.statistics import StatisticsCounter
 from tokenreel.errors import TokenError, TokenreelError
 from tokenreel.hashing import Identity, IdentityHasher
 from tokenreel.store.base import blocks
@@ -25,6 +27,7 @@ from tokenreel.verify.finding import KEPT, Finding, Findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
 
     import numpy.typing as npt
 
@@ -62,6 +65,34 @@ class Read:
     tokens: int = 0
     bytes: int = 0
     """Bytes of files hashed."""
+    max_id: dict[str, int | None] = field(default_factory=dict)
+    """By shard read whole; None: no ids."""
+    statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By split, in the form of manifests."""
+    inside: Counter[str] = field(default_factory=Counter)
+    """By shard: suffixes inside documents, where receipts count them."""
+    lacking: Counter[int] = field(default_factory=Counter)
+    """Last ids of documents that do not end with the suffix, -1 for an empty one."""
+
+    def add(self, other: Read) -> None:
+        """Add what another reader read."""
+        self.sha256.update(other.sha256)
+        self.max_id.update(other.max_id)
+        self.inside.update(other.inside)
+        self.lacking.update(other.lacking)
+        self.documents += other.documents
+        self.tokens += other.tokens
+        self.bytes += other.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a full pass is to give besides findings, and whom it tells."""
+
+    identities: frozenset[str]
+    statistics: frozenset[str]
+    visit: Visit | None
+    tick: Ticker
 
 
 class Ticker:
@@ -114,77 +145,98 @@ def read_full(
     identities: Iterable[str],
     visit: Visit | None = None,
     progress: Callable[[int, int | None, int], None] | None = None,
+    *,
+    statistics: Iterable[str] = (),
 ) -> Read:
-    """Read every shard whole, once; add what its ids show, and return hashes and identities.
+    """Read every shard whole, once; add what its ids show, and return hashes, identities and statistics.
 
-    `identities` names the splits whose identity is wanted. `visit` sees every batch, from several threads. Files of
-    shards that cannot be read as such are hashed as bytes.
+    `identities` and `statistics` name the splits that are wanted. `visit` sees every batch, from several threads.
+    Files of shards that cannot be read as such are hashed as bytes.
     """
-    wanted = set(identities)
+    total = sum(target.sizes.get(path, 0) for found in target.shards for path in found.files)
+    wanted = _Wanted(frozenset(identities), frozenset(statistics), visit, Ticker(total, progress))
     read = Read()
     jobs: list[tuple[str, list[Found]]] = []
     for split, chosen in target.splits().items():
-        jobs += [(split, chosen)] if split in wanted else [(split, [found]) for found in chosen]
-    total = sum(target.sizes.get(path, 0) for found in target.shards for path in found.files)
+        streamed = split in wanted.identities or split in wanted.statistics
+        jobs += [(split, chosen)] if streamed else [(split, [found]) for found in chosen]
     list(target.opened())  # opened here, so that the threads below only read
     with contextlib.ExitStack() as stack:
-        results = _start(stack, target, jobs, wanted, visit, Ticker(total, progress), small=total < SMALL)
-        for (split, _), (mine, found_there, identity) in zip(jobs, results, strict=True):
+        results = _start(stack, target, jobs, wanted, small=total < SMALL)
+        for (split, _), (mine, found_there, identity, counter) in zip(jobs, results, strict=True):
             findings.merge(found_there)
-            read.sha256.update(mine.sha256)
-            read.documents += mine.documents
-            read.tokens += mine.tokens
-            read.bytes += mine.bytes
+            read.add(mine)
             if identity is not None:
                 read.identities[split] = identity
+            if counter is not None:
+                read.statistics[split] = counter.finish().as_dict()
     return read
+
+
+_Result = tuple[Read, Findings, Identity | None, StatisticsCounter | None]
 
 
 def _start(
     stack: contextlib.ExitStack,
     target: Target,
     jobs: list[tuple[str, list[Found]]],
-    wanted: set[str],
-    visit: Visit | None,
-    tick: Ticker,
+    wanted: _Wanted,
     *,
     small: bool,
-) -> Iterator[tuple[Read, Findings, Identity | None]]:
+) -> Iterator[_Result]:
     """Return the results of all jobs, in order; a small corpus is read in this thread, which costs less."""
     if small:
-        return (_read_job(target, job, job[0] in wanted, None, visit, tick) for job in jobs)
+        return (_read_job(target, job, wanted, None) for job in jobs)
     workers = max(1, min(len(jobs), os.cpu_count() or 1))
-    hashers = stack.enter_context(ThreadPoolExecutor(workers))
+    hashers = stack.enter_context(ThreadPoolExecutor(2 * workers))
     pool = stack.enter_context(ThreadPoolExecutor(workers))
-    tasks = [pool.submit(_read_job, target, job, job[0] in wanted, hashers, visit, tick) for job in jobs]
+    tasks = [pool.submit(_read_job, target, job, wanted, hashers) for job in jobs]
     return (task.result() for task in tasks)
 
 
 def _read_job(
-    target: Target,
-    job: tuple[str, list[Found]],
-    identify: bool,
-    hashers: ThreadPoolExecutor | None,
-    visit: Visit | None,
-    tick: Ticker,
-) -> tuple[Read, Findings, Identity | None]:
-    _, chosen = job
+    target: Target, job: tuple[str, list[Found]], wanted: _Wanted, hashers: ThreadPoolExecutor | None
+) -> _Result:
+    split, chosen = job
     read, findings = Read(), Findings()
-    hasher = IdentityHasher(target.boundary.prefix, target.boundary.suffix) if identify else None
+    streams = _Streams(target, split, wanted)
     for found in chosen:
         shard = target.shard(found)
         if shard is None:
-            hasher = None  # a stream with a hole has no identity; the hole is a finding already
+            streams.stop()  # a stream with a hole has no identity; the hole is a finding already
         else:
             try:
-                hasher = _read_shard(target, found, shard, read, findings, hasher, hashers, visit, tick)
+                _read_shard(target, found, shard, read, findings, streams, hashers, wanted)
             except TokenreelError as error:
                 findings.caught(error, target.store.root, shard=found.name)
-                hasher = None
+                streams.stop()
         for path in found.files:
             if path not in read.sha256 and not target.missing(path):
-                _hash_file(target, path, read, tick)
-    return read, findings, None if hasher is None else hasher.finish()
+                _hash_file(target, path, read, wanted.tick)
+    return read, findings, None if streams.hasher is None else streams.hasher.finish(), streams.counter
+
+
+class _Streams:
+    """What is computed over a whole split in its order: identity and statistics, where they are wanted."""
+
+    def __init__(self, target: Target, split: str, wanted: _Wanted) -> None:
+        self.hasher = (
+            IdentityHasher(target.boundary.prefix, target.boundary.suffix) if split in wanted.identities else None
+        )
+        self.counter = StatisticsCounter(target.boundary) if split in wanted.statistics else None
+
+    def stop(self) -> None:
+        """Give both up."""
+        self.hasher = self.counter = None
+
+    def identify(self, ids: Ids, lengths: npt.NDArray[np.int64]) -> None:
+        """Add documents to the identity."""
+        if self.hasher is None:
+            return
+        try:
+            self.hasher.update(ids, lengths)
+        except TokenError:
+            self.hasher = None  # an id that no identity holds: reported as an id
 
 
 def _read_shard(
@@ -193,42 +245,44 @@ def _read_shard(
     shard: Shard,
     read: Read,
     findings: Findings,
-    hasher: IdentityHasher | None,
+    streams: _Streams,
     hashers: ThreadPoolExecutor | None,
-    visit: Visit | None,
-    tick: Ticker,
-) -> IdentityHasher | None:
+    wanted: _Wanted,
+) -> None:
     path, start = shard.byte_at(0) if shard.tokens else (found.files[0], 0)
     # The stream is the file when it fills it; other formats have headers and are hashed as bytes afterwards.
     fills = start == 0 and target.sizes.get(path) == shard.tokens * shard.dtype.itemsize
     digest = hashlib.sha256()
-    pending = None
+    pending: list[Future[None]] = []
+    largest: int | None = None
     for first, begin, ids, lengths in batches(shard):
-        if pending is not None:
-            pending.result()
-        if fills and len(ids):
-            data = np.ascontiguousarray(ids).data.cast("B")
-            if hashers is None:
-                digest.update(data)
-            else:
-                pending = hashers.submit(digest.update, data)
-        report(findings, target.boundary, target.vocab, shard, (first, begin), ids, lengths)
-        if visit is not None:
-            visit(found, first, ids, lengths)
-        if hasher is not None:
-            try:
-                hasher.update(ids, lengths)
-            except TokenError:
-                hasher = None  # an id that no identity holds: reported above as an id
+        for task in pending:
+            task.result()
+        pending = []
+        data = np.ascontiguousarray(ids).data.cast("B") if fills and len(ids) else b""
+        if hashers is None:
+            digest.update(data)
+            streams.identify(ids, lengths)
+        else:
+            # Both leave the interpreter to other threads while they hash.
+            pending = [hashers.submit(digest.update, data), hashers.submit(streams.identify, ids, lengths)]
+        report(target, read, findings, shard, (first, begin), ids, lengths)
+        if wanted.visit is not None:
+            wanted.visit(found, first, ids, lengths)
+        if streams.counter is not None:
+            streams.counter.update(ids, lengths)
+        if len(ids):
+            highest = int(ids.max())
+            largest = highest if largest is None else max(largest, highest)
         read.documents += len(lengths)
         read.tokens += len(ids)
-        tick(ids.nbytes if fills else 0, len(ids))
-    if pending is not None:
-        pending.result()
+        wanted.tick(ids.nbytes if fills else 0, len(ids))
+    for task in pending:
+        task.result()
+    read.max_id[found.name] = largest
     if fills:
         read.sha256[path] = digest.hexdigest()
         read.bytes += target.sizes[path]
-    return hasher
 
 
 def _hash_file(target: Target, path: str, read: Read, tick: Ticker) -> None:
@@ -245,9 +299,9 @@ def _hash_file(target: Target, path: str, read: Read, tick: Ticker) -> None:
 
 
 def report(
+    target: Target,
+    read: Read,
     findings: Findings,
-    boundary: Boundary,
-    vocab: int | None,
     shard: Shard,
     at: tuple[int, int],
     ids: Ids,
@@ -255,7 +309,16 @@ def report(
 ) -> None:
     """Add the findings of one batch that begins at (document, token) of the shard."""
     first, begin = at
+    boundary, vocab = target.boundary, target.vocab
     for trouble in check_batch(ids, lengths, boundary, vocab):
+        if trouble.code == "TOK022" and shard.name in target.excused:
+            read.inside[shard.name] += len(trouble.tokens)
+            continue
+        if trouble.code == "TOK021":
+            lengths_there = lengths[trouble.documents]
+            lasts = ids[trouble.tokens] if len(ids) else np.empty(0, np.int64)
+            values, counts = np.unique(lasts[lengths_there > 0] if len(ids) else lasts, return_counts=True)
+            read.lacking.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
         shown = min(KEPT, len(trouble.tokens))
         for k in range(shown):
             path, offset = shard.byte_at(min(begin + int(trouble.tokens[k]), max(0, shard.tokens - 1)))
@@ -318,7 +381,7 @@ def read_sample(target: Target, findings: Findings, sample: int, seed: int, visi
             findings.caught(error, target.store.root, shard=found.name, document=local)
             continue
         lengths = np.array([end - begin], dtype=np.int64)
-        report(findings, target.boundary, target.vocab, shard, (local, begin), ids, lengths)
+        report(target, read, findings, shard, (local, begin), ids, lengths)
         if visit is not None:
             visit(found, local, ids, lengths)
         read.documents += 1

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tokenreel.formats import Shard
     from tokenreel.store import Store
+    from tokenreel.text import Tokenizer
     from tokenreel.verify.finding import Findings
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -88,9 +89,15 @@ class Target:
     boundary: Boundary = field(default_factory=Boundary)
     vocab: int | None = None
     """Ids are below this, where something says so."""
+    tokenizer: str | os.PathLike[str] | None = None
+    """The tokenizer's file, where one was given."""
+    boundary_given: bool = False
+    """Whether the boundary was given, not recorded."""
     accept: tuple[str, ...] = ()
     broken: set[str] = field(default_factory=set)
     """Shards that cannot be read; filled by the first rule."""
+    loaded: tuple[Tokenizer | None, str] | None = field(default=None, repr=False)
+    """The tokenizer at hand, or why there is none; None before it was looked for."""
     _opened: dict[str, Shard] = field(default_factory=dict, repr=False)
 
     @property
@@ -115,6 +122,29 @@ class Target:
     def by_name(self) -> dict[str, Found]:
         """The shards by name."""
         return {found.name: found for found in self.shards}
+
+    @cached_property
+    def counted_inside(self) -> dict[str, list[str]]:
+        """The shards of every receipt that counts EOD ids inside documents, by the receipt's path.
+
+        Only where special tokens in text were encoded as such: elsewhere an EOD inside a document is wrong, counted or
+        not.
+        """
+        config = self.run_config.value if self.run_config else None
+        if config is None or config.special_in_text != "special":
+            return {}
+        out = {}
+        for path, sidecar in self.receipts.items():
+            receipt = sidecar.value
+            if receipt is not None and getattr(receipt, "eod_inside", None):
+                names = (f"{SHARDS}{split}/{receipt.part}" for split in receipt.splits)
+                out[path] = [name for name in names if name in self.by_name]
+        return out
+
+    @cached_property
+    def excused(self) -> frozenset[str]:
+        """Shards in which suffixes inside documents are counted against their receipt, and are no findings."""
+        return frozenset(name for names in self.counted_inside.values() for name in names)
 
     def splits(self) -> dict[str, list[Found]]:
         """Return the shards by split; one split named ``""`` where paths say none."""
@@ -168,6 +198,8 @@ def open_target(
     text = str(path)
     if "://" in text:
         raise UsageError("USE004", path=text, expected="a local path", found=text)
+    if vocab is not None and vocab < 1:
+        raise UsageError("USE003", "--vocab is a number of ids", expected=">= 1", found=vocab)
     root, only, split = _place(Path(path))
     return open_store(
         LocalStore(root), text, findings, only=only, split=split, boundary=boundary, vocab=vocab, accept=accept
@@ -208,6 +240,7 @@ def open_store(
                 if receipt is not None:
                     target.receipts[name] = receipt
     target.boundary = _boundary(target, boundary, findings)
+    target.boundary_given = boundary is not None
     target.vocab = vocab if vocab is not None else _vocab(target)
     return target
 

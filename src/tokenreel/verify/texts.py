@@ -16,9 +16,9 @@ from tokenreel.corpus.layout import split_of
 from tokenreel.corpus.splits import HashMod, NoSplit, SplitInput, rule_from_dict
 from tokenreel.errors import TokenizerError, TokenreelError
 from tokenreel.text import load_tokenizer, tokenizer_from_bytes
+from tokenreel.verify.files import tokenizer_file
 from tokenreel.verify.finding import Finding
 from tokenreel.verify.target import RUN_CONFIG, tokenizer_fact
-from tokenreel.verify.totals import tokenizer_file
 
 if TYPE_CHECKING:
     import os
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tokenreel.verify.target import Target
 
 VALIDATION = "validation"
+SPLIT_CHECK = "the split of documents, re-derived from their text"
 HOW = "--tokenizer FILE, or --source FOLDER"
 
 
@@ -41,8 +42,17 @@ def find_tokenizer(
 ) -> tuple[Tokenizer | None, str]:
     """Return the tokenizer the corpus was made with, or None and why not; one that is not it is a finding.
 
-    It is the file given, else the one in the output, else the embedded one where the run configuration names that.
+    It is the file given, else the one in the output, else the embedded one where the run configuration names that. It
+    is loaded once for a target.
     """
+    if target.loaded is None:
+        target.loaded = _find_tokenizer(target, given, findings)
+    return target.loaded
+
+
+def _find_tokenizer(
+    target: Target, given: str | os.PathLike[str] | None, findings: Findings
+) -> tuple[Tokenizer | None, str]:
     said = tokenizer_fact(target, "sha256", str)
     inside = tokenizer_file(target)
     try:
@@ -126,13 +136,18 @@ class SplitCheck:
             findings.add(finding)
 
 
-def split_check(target: Target, tokenizer: str | os.PathLike[str] | None, findings: Findings) -> SplitCheck | None:
-    """Return the check of splits that can be made, or None after saying why there is none."""
-    what = "the split of documents, re-derived from their text"
+def split_check(
+    target: Target, tokenizer: str | os.PathLike[str] | None, findings: Findings, *, asked: bool = True
+) -> SplitCheck | None:
+    """Return the check of splits that can be made, or None after saying why there is none.
+
+    With `asked`, a tokenizer that was given asks for it.
+    """
+    what = SPLIT_CHECK
     config = target.run_config.value if target.run_config else None
-    asked = tokenizer is not None
+    asked = asked and tokenizer is not None
     if config is None or not config.split_rule or split_of(next((s.name for s in target.shards), "")) is None:
-        if asked:
+        if tokenizer is not None:
             find_tokenizer(target, tokenizer, findings)
             findings.skip(what, "no run_config.json records a split rule", asked=True)
         return None

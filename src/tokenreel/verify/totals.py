@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokenreel.corpus.receipts import Complete, Counts, as_table, sum_receipts
 from tokenreel.hashing import sha256_lines
 from tokenreel.store import dumps_canonical
+from tokenreel.verify.files import tokenizer_file
 from tokenreel.verify.target import COMPLETE, MANIFEST, RECEIPTS, RUN_CONFIG, STATS, TOKENIZER, tokenizer_fact
 
 if TYPE_CHECKING:
@@ -84,15 +85,6 @@ def _hash_of(sidecar: Sidecar[Any] | None) -> str | None:
 
 def _receipts_hash(target: Target) -> str | None:
     return sha256_lines((path, sidecar.sha256) for path, sidecar in target.receipts.items())
-
-
-def tokenizer_file(target: Target) -> str | None:
-    """Return the path of the tokenizer that the output holds, or None.
-
-    It is one file: ``tokenizer.json``, or ``tokenizer.model`` where it was trained by SentencePiece.
-    """
-    files = [path for path in target.sizes if path.startswith(TOKENIZER)]
-    return next((path for path in files if path.endswith((".json", ".model"))), None)
 
 
 def _tokenizer_hash(target: Target) -> str | None:

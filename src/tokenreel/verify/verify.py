@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokenreel.errors import UsageError
+from tokenreel.formats.megatron_check import OVERRULABLE
+from tokenreel.verify.contents import check_contents, check_inside, ends_hint
 from tokenreel.verify.digests import check_hashes, check_identities, wanted_identities
 from tokenreel.verify.documents import check_documents, check_documents_quick
-from tokenreel.verify.finding import Findings, Report
+from tokenreel.verify.finding import Findings
+from tokenreel.verify.report import Report
 from tokenreel.verify.rules import RULES
+from tokenreel.verify.selecting import known_codes
 from tokenreel.verify.sources import check_source
 from tokenreel.verify.stream import Read, read_full, read_sample
-from tokenreel.verify.target import open_store, open_target
-from tokenreel.verify.texts import split_check
+from tokenreel.verify.target import DOCUMENTS, open_store, open_target
+from tokenreel.verify.texts import SPLIT_CHECK, split_check
+from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
     import os
@@ -39,11 +44,41 @@ class Options:
     tokenizer: str | os.PathLike[str] | None = None
     source: str | os.PathLike[str] | None = None
     source_reader: SourceReader | None = None
+    split_ids: str | os.PathLike[str] | None = None
     strict: bool = False
     progress: Callable[[int, int | None, int], None] | None = None
 
 
-IDS = ("TOK001", "TOK020", "TOK021", "TOK022", "TOK023", "TOK024")
+VOCABULARY = ("TOK020",)
+ENDS = ("TOK021", "TOK022", "TOK023", "TOK024")
+READING = (*VOCABULARY, *ENDS, "MAN040", "MAN052", "MAN056", "SPL030", "SPL031")
+"""Codes that reading ids can give."""
+
+
+@dataclass(slots=True)
+class Checks:
+    """What was checked, and which of it gave findings."""
+
+    findings: Findings
+    made: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    left_out: int = 0
+    """Checks not made because their codes were not selected."""
+
+    def run(self, what: str, codes: Iterable[str], check: Callable[[], object]) -> None:
+        """Run one check, unless its codes are not selected; one that returns False looked at nothing."""
+        if not self.findings.wants(codes):
+            self.left_out += 1
+            return
+        before = self.findings.total
+        if check() is not False:
+            self.add(what, failed=self.findings.total > before)
+
+    def add(self, what: str, *, failed: bool) -> None:
+        """Say that something was checked."""
+        self.made.append(what)
+        if failed:
+            self.failed.append(what)
 
 
 def verify(  # noqa: PLR0913 (the options of the command)
@@ -59,6 +94,7 @@ def verify(  # noqa: PLR0913 (the options of the command)
     tokenizer: str | os.PathLike[str] | None = None,
     source: str | os.PathLike[str] | None = None,
     source_reader: SourceReader | None = None,
+    split_ids: str | os.PathLike[str] | None = None,
     accept: Iterable[str] = (),
     strict: bool = False,
     progress: Callable[[int, int | None, int], None] | None = None,
@@ -67,8 +103,10 @@ def verify(  # noqa: PLR0913 (the options of the command)
 
     ``quick`` reads headers, tables, sidecars and a `sample` of documents chosen by `seed`; ``full`` reads every byte
     once. `select` and `ignore` are codes or beginnings of codes. `source` is the recipe's folder: inputs are hashed,
-    and with a `source_reader` every document is compared with what its text encodes to. `progress` is called with
-    bytes done, bytes in all and tokens read.
+    and with a `source_reader` every document is compared with what its text encodes to; `split_ids` is the file that
+    lists the ids of a split by id. `progress` is called with bytes done, bytes in all and tokens read.
+
+    Raises `UsageError`: USE001 for a code that the table does not have, USE003 for options that cannot be right.
 
     >>> from tokenreel.formats.megatron_write import MegatronWriter
     >>> import numpy as np, tempfile
@@ -81,8 +119,11 @@ def verify(  # noqa: PLR0913 (the options of the command)
     ('broken', [('TOK021', 'web.bin', 6, 1)])
     """
     _check_level(level, sample)
-    findings = Findings(select, ignore)
-    target = open_target(path, findings, boundary=boundary, vocab=vocab, accept=accept)
+    findings = Findings(known_codes(select, "--select"), known_codes(ignore, "--ignore"))
+    overruled = known_codes(accept, "--accept", whole=True)
+    _check_accept(overruled)
+    target = open_target(path, findings, boundary=boundary, vocab=vocab, accept=overruled)
+    target.tokenizer = tokenizer
     options = Options(
         level=level,
         sample=SAMPLE if sample is None else sample,
@@ -90,6 +131,7 @@ def verify(  # noqa: PLR0913 (the options of the command)
         tokenizer=tokenizer,
         source=source,
         source_reader=source_reader,
+        split_ids=split_ids,
         strict=strict,
         progress=progress,
     )
@@ -107,6 +149,7 @@ def verify_store(
     """Check what a store holds, as `verify` does for a path."""
     findings = Findings()
     target = open_store(store, store.root, findings, boundary=boundary, vocab=vocab)
+    target.tokenizer = tokenizer
     return _run(target, findings, Options(level=level, tokenizer=tokenizer))
 
 
@@ -117,35 +160,33 @@ def _check_level(level: str, sample: int | None) -> None:
         raise UsageError("USE003", "a sample is a number of documents", expected=">= 0", found=sample)
 
 
+def _check_accept(overruled: tuple[str, ...]) -> None:
+    for code in overruled:
+        if code not in OVERRULABLE:
+            known = ", ".join(sorted(OVERRULABLE))
+            raise UsageError("USE003", "--accept: this finding cannot be overruled", expected=known, found=code)
+
+
 def _run(target: Target, findings: Findings, options: Options) -> Report:
-    checked = []
+    checks = Checks(findings)
+    hints: tuple[str, ...] = ()
     try:
-        for rule in RULES:
-            # The first rule always runs: what the others may read depends on it.
-            if rule is not RULES[0] and not findings.wants(rule.codes):
-                continue
-            if (rule.whole and not target.whole) or not rule.needs(target):
-                continue
-            rule.check(target, findings)
-            checked.append(rule.what)
+        _check_rules(target, findings, checks)
         facts = _facts(target)
+        if target.broken:
+            facts["unreadable_shards"] = len(target.broken)
+            one = counted(len(target.broken), "shard")
+            findings.skip(f"the ids of {one}", "it cannot be read", "mend the findings first", asked=True)
         read = Read()
-        if findings.wants((*IDS, "MAN040", "MAN056", "SPL030", "SPL031")):
-            read = _read_ids(target, findings, options, facts, checked)
-        if options.level == "full":
-            check_hashes(target, read, findings)
-            check_identities(target, read, findings)
-            check_documents(target, findings)
-            checked.append("SHA-256 of every file and identity of every split, where recorded")
-            facts["bytes_hashed"] = read.bytes
+        if findings.wants(READING):
+            read = _read_ids(target, findings, options, facts, checks)
+            hints = ends_hint(target, read)
         else:
-            check_documents_quick(target, findings)
-            findings.skip("SHA-256 and identity", "level quick reads samples", "--level full")
+            checks.left_out += 1
+        _check_contents(target, findings, options, read, checks)
+        facts["bytes_hashed"] = read.bytes
         if options.source is not None:
-            facts["documents_from_source"] = check_source(
-                target, options.source, options.source_reader, options.tokenizer, findings
-            )
-            checked.append("documents against their source")
+            _check_source(target, findings, options, facts, checks)
     finally:
         target.close()
     return Report(
@@ -155,39 +196,104 @@ def _run(target: Target, findings: Findings, options: Options) -> Report:
         findings.counts,
         findings.severities,
         tuple(findings.not_checked),
-        tuple(checked),
+        tuple(checks.made),
         facts,
         dict(findings.ignored),
         options.strict,
+        tuple(checks.failed),
+        findings.select,
+        checks.left_out,
+        hints,
     )
 
 
-def _read_ids(target: Target, findings: Findings, options: Options, facts: dict[str, Any], checked: list[str]) -> Read:
+def _check_rules(target: Target, findings: Findings, checks: Checks) -> None:
+    for rule in RULES:
+        if (rule.whole and not target.whole) or not rule.needs(target):
+            continue
+        if rule is RULES[0] and not findings.wants(rule.codes):
+            rule.check(target, findings)  # what the others may read depends on it
+        checks.run(rule.what, rule.codes, lambda rule=rule: rule.check(target, findings))  # type: ignore[misc]
+
+
+def _check_contents(target: Target, findings: Findings, options: Options, read: Read, checks: Checks) -> None:
+    """Run what needs whole files read, or says that they were not."""
+    if options.level == "full":
+        checks.run("SHA-256 of every file that is named", ("MAN040",), lambda: check_hashes(target, read, findings))
+        checks.run("identity of every split", ("MAN056",), lambda: check_identities(target, read, findings))
+        checks.run(
+            "largest ids and statistics of tokenreel.json", ("MAN052",), lambda: check_contents(target, read, findings)
+        )
+        checks.run(
+            f"rows of {DOCUMENTS} against shards, receipts and COMPLETE.json",
+            ("DOC011", "DOC013", "MAN003", "MAN047", "MAN061"),
+            lambda: check_documents(target, findings),
+        )
+    else:
+        checks.run(f"number of rows of {DOCUMENTS}", ("DOC011",), lambda: check_documents_quick(target, findings))
+        findings.skip("SHA-256 and identity", "level quick reads samples", "--level full")
+
+
+def _check_source(target: Target, findings: Findings, options: Options, facts: dict[str, Any], checks: Checks) -> None:
+    if options.source is None:
+        return
+    if not target.whole:
+        findings.skip(
+            "documents against their source", "one split or one shard was named", "name the corpus", asked=True
+        )
+        return
+    before = findings.total
+    outcome = check_source(
+        target, options.source, options.source_reader, options.tokenizer, findings, split_ids=options.split_ids
+    )
+    failed = findings.total > before
+    facts["documents_from_source"] = outcome.documents
+    if outcome.inputs:
+        checks.add(f"size and SHA-256 of {counted(outcome.inputs, 'input')}", failed="MAN058" in findings.counts)
+    if outcome.documents:
+        checks.add(f"{counted(outcome.documents, 'document')} against their source", failed=failed)
+    if outcome.splits and not failed:
+        findings.made(SPLIT_CHECK)
+
+
+def _read_ids(target: Target, findings: Findings, options: Options, facts: dict[str, Any], checks: Checks) -> Read:
     """Read ids, all or a sample, and run every rule over ids on the way."""
-    splits = split_check(target, options.tokenizer, findings)
+    splits = split_check(target, options.tokenizer, findings, asked=options.source is None)
     visit = splits.visit if splits is not None else None
     if options.level == "full":
-        read = read_full(target, findings, wanted_identities(target), visit, options.progress)
+        manifest = target.manifest.value if target.manifest and target.whole else None
+        statistics = [name for name, split in manifest.splits.items() if split.statistics] if manifest else []
+        read = read_full(
+            target, findings, wanted_identities(target), visit, options.progress, statistics=tuple(statistics)
+        )
     else:
         read = read_sample(target, findings, options.sample, options.seed, visit)
+    check_inside(target, read, findings, whole=options.level == "full")
     if splits is not None:
         splits.finish(findings)
         facts["splits_rederived"] = splits.checked
-        checked.append(f"the split of {splits.checked} documents, re-derived from their text")
+        if splits.checked:
+            what = f"the split of {counted(splits.checked, 'document')}, re-derived from their text"
+            checks.add(what, failed="SPL030" in findings.counts)
     facts["documents_read"], facts["tokens_read"] = read.documents, read.tokens
-    what = "every document" if read.documents == facts["documents"] else f"{read.documents} documents"
-    if target.boundary.prefix or target.boundary.suffix:
-        checked.append(f"prefix and suffix of {what}")
-    else:
-        findings.skip(
+    what = "every document" if read.documents == facts["documents"] else counted(read.documents, "document")
+    found = set(findings.counts) | set(findings.ignored)
+    for name, codes, known, why, how in (
+        (
             "how documents begin and end (EOD)",
+            ENDS,
+            target.boundary.prefix or target.boundary.suffix,
             "no boundary ids are declared",
             "--boundary suffix=ID, or tokenreel adopt",
-        )
-    if target.vocab is not None:
-        checked.append(f"ids of {what} against the vocabulary")
-    else:
-        findings.skip("ids against the vocabulary", "its size is not recorded", "--vocab N")
+        ),
+        ("ids against the vocabulary", VOCABULARY, target.vocab is not None, "its size is not recorded", "--vocab N"),
+    ):
+        if not known:
+            findings.skip(name, why, how)
+        elif not findings.wants(codes):
+            checks.left_out += 1
+        elif read.documents:
+            checks.add(f"{name}: {what}", failed=bool(found.intersection(codes)))
     return read
 
 

@@ -1,0 +1,153 @@
+"""The outcome of a verification: plain data, its status, and the form that people read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from tokenreel.errors import EXIT_DATA, EXIT_INCOMPLETE, EXIT_OK
+from tokenreel.verify.wording import counted
+
+if TYPE_CHECKING:
+    from tokenreel.verify.finding import Finding, NotChecked, Severity
+
+SHOWN = 3
+"""Findings of one code that people are shown; the JSON form has all that were kept."""
+_WORDS: dict[Severity, tuple[str, str]] = {
+    "error": ("error", "errors"),
+    "warning": ("warning", "warnings"),
+    "incomplete": ("thing missing", "things missing"),
+    "information": ("note", "notes"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of `verify`; plain data."""
+
+    path: str
+    level: str
+    findings: tuple[Finding, ...]
+    counts: dict[str, int]
+    """All findings by code, kept or not."""
+    severities: dict[Severity, int]
+    not_checked: tuple[NotChecked, ...]
+    checked: tuple[str, ...]
+    """What was checked, in words: only what there was at least one of."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What is true and no finding: shards, documents, tokens, the validation share, bytes hashed."""
+    ignored: dict[str, int] = field(default_factory=dict)
+    strict: bool = False
+    failed: tuple[str, ...] = ()
+    """Those of `checked` that gave findings."""
+    selected: tuple[str, ...] = ()
+    """The codes or beginnings of codes that were asked for; empty: all."""
+    left_out: int = 0
+    """Checks that were not made because of `selected`."""
+    hints: tuple[str, ...] = ()
+    """What the findings together look like."""
+
+    @property
+    def status(self) -> Literal["ok", "broken", "incomplete"]:
+        """``broken`` with an error (or, if strict, a warning); ``incomplete`` if not finished or not checkable."""
+        if self.severities.get("error") or (self.strict and self.severities.get("warning")):
+            return "broken"
+        if self.severities.get("incomplete") or any(note.asked for note in self.not_checked):
+            return "incomplete"
+        return "ok"
+
+    @property
+    def exit_status(self) -> int:
+        """0 fine, 1 broken, 4 incomplete."""
+        return {"ok": EXIT_OK, "broken": EXIT_DATA, "incomplete": EXIT_INCOMPLETE}[self.status]
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the JSON form."""
+        return {
+            "path": self.path,
+            "level": self.level,
+            "status": self.status,
+            "exit": self.exit_status,
+            "counts": dict(self.counts),
+            "findings": [finding.as_dict() for finding in self.findings],
+            "not_checked": [note.as_dict() for note in self.not_checked],
+            "checked": list(self.checked),
+            "facts": self.facts,
+            "ignored": dict(self.ignored),
+            "failed": list(self.failed),
+            "selected": list(self.selected),
+            "left_out": self.left_out,
+            "hints": list(self.hints),
+        }
+
+    def lines(self, *, verbose: bool = False) -> list[str]:
+        """Return the report for people: the verdict in one line, findings, facts, what was not checked.
+
+        With `verbose` every check that was made has its line, else they are counted.
+        """
+        out = [self.verdict()]
+        out += self._finding_lines()
+        out += [f"  {hint}" for hint in self.hints]
+        out += self._fact_lines()
+        out += self._check_lines(verbose=verbose)
+        out += [note.line() for note in self.not_checked]
+        out += [f"ignored: {code} ({count:,})" for code, count in self.ignored.items()]
+        if self.counts:
+            out.append(f"  try: tokenreel explain {next(iter(self.counts))}")
+        return out
+
+    def verdict(self) -> str:
+        """Return the one line that says it all."""
+        said = f"{self.path}: {self.status}"
+        if self.selected:
+            only = f" for {', '.join(self.selected)} only" if self.status == "ok" else ""
+            said += f"{only} ({counted(self.left_out, 'check')} left out)"
+        problems = [counted(self.severities[name], *_WORDS[name]) for name in _WORDS if self.severities.get(name)]
+        unmade = sum(note.asked for note in self.not_checked)
+        if unmade:
+            problems.append(counted(unmade, "check could not be made", "checks could not be made"))
+        return f"{said} - {'; '.join(part for part in (', '.join(problems), self._size()) if part)}"
+
+    def _size(self) -> str:
+        counts = _counts(self.facts)
+        read = self.facts.get("documents_read", 0)
+        if self.level == "full" and self.facts.get("bytes_hashed"):
+            how = "every byte read" if not self.facts.get("unreadable_shards") else "every byte that can be read"
+        elif read:
+            whole = read == self.facts.get("documents")
+            how = f"headers, tables and {'every document' if whole else counted(read, 'document')} read"
+        else:
+            how = "headers and tables read" if self.facts.get("shards") else ""
+        return ", ".join(part for part in (counts, how) if part)
+
+    def _finding_lines(self) -> list[str]:
+        out, shown = [], dict.fromkeys(self.counts, 0)
+        last = {finding.code: number for number, finding in enumerate(self.findings)}
+        for number, finding in enumerate(self.findings):
+            code = finding.code
+            if shown[code] < SHOWN:
+                shown[code] += 1
+                out.append(finding.line())
+            if number == last[code] and self.counts[code] > shown[code]:
+                out.append(f"  and {self.counts[code] - shown[code]:,} more {code}")
+        return out
+
+    def _fact_lines(self) -> list[str]:
+        out = [f"  {name}: {_counts(row)}" for name, row in self.facts.get("splits", {}).items()]
+        if "validation_share_of_documents" in self.facts:
+            out.append(
+                f"  validation: {self.facts['validation_share_of_documents']:.4%} of documents, "
+                f"{self.facts.get('validation_share_of_tokens', 0):.4%} of tokens"
+            )
+        return out
+
+    def _check_lines(self, *, verbose: bool) -> list[str]:
+        passed = [what for what in self.checked if what not in self.failed]
+        if verbose:
+            return [f"passed: {what}" for what in passed] + [f"failed: {what}" for what in self.failed]
+        failed = f", {len(self.failed):,} failed" if self.failed else ""
+        return [f"{counted(len(passed), 'check')} passed{failed} (-v lists them)"] if self.checked else []
+
+
+def _counts(facts: dict[str, Any]) -> str:
+    return ", ".join(counted(facts[name], name[:-1]) for name in ("shards", "documents", "tokens") if name in facts)
