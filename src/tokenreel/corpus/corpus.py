@@ -288,6 +288,10 @@ class Corpus:
         self._delimited()
         return UnitTable(self, "documents")
 
+    def stream_table(self) -> DocTable:
+        """Return the corpus for orders over tokens alone; where documents have to be searched for, without doing so."""
+        return self.table()
+
     def sequences(self) -> DocTable:
         """Return the sequences as orders see them: a table of the same protocol."""
         self._whole()

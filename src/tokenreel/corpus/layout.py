@@ -41,17 +41,31 @@ def split_of(name: str) -> str | None:
     return folders[0] if folders and folders[0] in SPLIT_NAMES else None
 
 
-def splits_of(names: Iterable[str]) -> dict[str, list[str]] | None:
+def split_in_name(name: str) -> str | None:
+    """Return the split a file's own name says, as loaders of flat files look for it: ``train``, ``fineweb_val_000000``.
+
+    >>> split_in_name("a/fineweb_val_000000"), split_in_name("train"), split_in_name("training_notes")
+    ('val', 'train', None)
+    """
+    words = re.sub(r"_\d+$", "", name.rpartition("/")[2]).rsplit("_", 1)
+    return words[-1] if words[-1] in SPLIT_NAMES else None
+
+
+def splits_of(names: Iterable[str], *, in_names: bool = False) -> dict[str, list[str]] | None:
     """Return the names by split when every shard's path says one, else None: then all are one corpus.
+
+    With `in_names` a file's own name may say it, where no folder does.
 
     >>> splits_of(["train/a", "val/b"])
     {'train': ['train/a'], 'val': ['val/b']}
     >>> splits_of(["train/a", "b"]) is None
     True
+    >>> splits_of(["train", "val"], in_names=True)
+    {'train': ['train'], 'val': ['val']}
     """
     found: dict[str, list[str]] = {}
     for name in names:
-        split = split_of(name)
+        split = split_of(name) or (split_in_name(name) if in_names else None)
         if split is None:
             return None
         found.setdefault(split, []).append(name)

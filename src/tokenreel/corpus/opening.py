@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.corpus.corpus import Corpus
 from tokenreel.corpus.layout import ShardEntry, splits_of
 from tokenreel.corpus.manifest import parse_manifest
+from tokenreel.corpus.streamed import StreamCorpus
 from tokenreel.errors import DocumentError, FormatError, ManifestError, StorageError, TokenError, UsageError
 from tokenreel.formats import Boundary, Found, find_shards, open_shard
+from tokenreel.formats.hobbylm import sidecars_of
+from tokenreel.formats.registry import format_named
 from tokenreel.store import LocalStore, read_json
 
 if TYPE_CHECKING:
@@ -34,64 +38,116 @@ def open_corpus(
     vocab: int | None = None,
     accept: Iterable[str] = (),
 ) -> Corpus:
-    """Open a corpus: a folder, one shard (``NAME.bin``, ``NAME.idx`` or ``NAME``), or ``ROOT/SPLIT``.
+    """Open a corpus: a folder, one shard (``NAME.bin``, ``NAME.idx``, ``NAME.npy`` or ``NAME``), or ``ROOT/SPLIT``.
 
     `boundary` (``"suffix=2"``), `dtype` and `vocab` give what bytes cannot prove; each is checked against what is
     stored. `accept` overrules refusals by code. Cost: O(shards) without a manifest; one read and a listing with one.
-    Raises `StorageError` (STO001) for a path that is not there, `FormatError` for shards that are not whole, and
-    `DocumentError` (DOC006) where a folder holds no shard.
+    Files that do not say where their documents are make a `StreamCorpus`.
+    Raises `StorageError` (STO001) for a path that is not there, `FormatError` for shards that are not whole, FLT001 for
+    files whose dtype has to be given, FLT006 for a folder of several formats, and `DocumentError` (DOC006) where a folder
+    holds no shard.
     """
     text = os.fspath(path)
     if "://" in text:
         raise UsageError("USE004", path=text, expected="a local path", found=text)
     root, only, split = _place(Path(text))
     store = LocalStore(root)
-    listing = store.list() if only is None else [entry for entry in store.list(only) if _is_of(entry.path, only)]
-    corpus = _open(store, listing, text, only, tuple(accept))
+    listing = store.list() if only is None else [entry for entry in store.list(only[0][:-4]) if entry.path in only]
+    corpus = _open(store, listing, text, Asked(only is not None, dtype, vocab, tuple(accept)))
     if split is not None:
         corpus = corpus.split(split)
     return _declared(corpus, dtype, boundary, vocab)
 
 
-def _place(path: Path) -> tuple[Path, str | None, str | None]:
-    """Return (folder, shard name or None, split or None) for what was typed."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked for, besides the path."""
+
+    only: bool
+    """One shard was named."""
+    dtype: npt.DTypeLike | None
+    vocab: int | None
+    accept: tuple[str, ...]
+
+
+def _place(path: Path) -> tuple[Path, tuple[str, ...] | None, str | None]:
+    """Return (folder, files of the one shard named or None, split or None) for what was typed."""
     if path.is_dir():
         return path, None, None
+    if path.suffix == ".npy" and path.is_file():
+        return path.parent, (path.name,), None
     name = path.name[:-4] if path.suffix in {".bin", ".idx"} else path.name
-    if path.is_file() or any(path.with_name(name + suffix).is_file() for suffix in (".bin", ".idx")):
-        return path.parent, name, None
+    for files in ((f"{name}.bin", f"{name}.idx"), (f"{name}.npy",)):
+        if any((path.parent / file).is_file() for file in files) or (path.is_file() and ".npy" not in files[0]):
+            return path.parent, files, None
     if path.parent.is_dir() and name and (path.parent / "shards").is_dir():
         return path.parent, None, name
     raise StorageError("STO001", path=path, hint=f"ls -l {path.parent}")
 
 
-def _is_of(path: str, name: str) -> bool:
-    return path in {f"{name}.bin", f"{name}.idx"}
-
-
-def _open(store: Store, listing: list[Entry], path: str, only: str | None, accept: tuple[str, ...]) -> Corpus:
+def _open(store: Store, listing: list[Entry], path: str, asked: Asked) -> Corpus:
     manifest = parse_manifest(store.read(MANIFEST), f"{path}/{MANIFEST}") if store.exists(MANIFEST) else None
     config = _optional_json(store, RUN_CONFIG)
     boundary = _stored_boundary(manifest, config)
-    if manifest is not None and only is None:
-        return _from_manifest(store, listing, path, manifest, boundary, accept)
-    found = find_shards(listing)
+    if manifest is not None and not asked.only:
+        return _from_manifest(store, listing, path, manifest, boundary, asked.accept)
+    found = find_shards(listing, store, _headerless(store, listing, asked))
     if not found:
         raise DocumentError("DOC006", path=path, found=f"{len(listing)} files", hint="tokenreel formats")
-    entries = {shard.name: _entry(store, shard, accept) for shard in found}
-    splits = splits_of(entries) if only is None else None
+    entries = {shard.name: _entry(store, shard, asked.accept) for shard in found}
+    flat = _one_format(entries.values(), path)
+    splits = None if asked.only else splits_of(entries, in_names=flat)
     _one_dtype(entries.values())
-    recorded = {} if manifest is None else _identities(manifest)
-    return Corpus(
-        store,
-        path,
-        () if splits else tuple(entries.values()),
-        boundary,
-        {name: tuple(entries[shard] for shard in names) for name, names in (splits or {}).items()},
-        manifest=manifest,
-        recorded_identity=recorded if only is None else {},
-        accept=accept,
-    )
+    recorded = {} if manifest is None or asked.only else _identities(manifest)
+    shards = () if splits else tuple(entries.values())
+    by_split = {name: tuple(entries[shard] for shard in names) for name, names in (splits or {}).items()}
+    if not flat:
+        return Corpus(
+            store, path, shards, boundary, by_split, manifest=manifest, recorded_identity=recorded, accept=asked.accept
+        )
+    sidecars = tuple(dict.fromkeys(sidecar for name in entries for sidecar in sidecars_of(store, name)))
+    declared = Boundary(boundary.prefix, boundary.suffix, table=bool(sidecars))
+    return StreamCorpus(store, path, shards, declared, by_split, accept=asked.accept, sidecars=sidecars)
+
+
+def _headerless(store: Store, listing: list[Entry], asked: Asked) -> str | None:
+    """Return the dtype of headerless files: as given, else as the vocabulary proves. Raises `FormatError` (FLT001)."""
+    import numpy as np
+
+    from tokenreel.formats.raw import WIDTHS, prove_dtype
+
+    given = None if asked.dtype is None else np.dtype(asked.dtype)
+    told = next((name for name, code in WIDTHS.items() if given is not None and given == np.dtype(code)), None)
+    if told or any(entry.path.endswith(".idx") for entry in listing):
+        return told
+    lone = [shard.files[0] for shard in find_shards(listing, store, "uint16") if shard.format == "raw-uint16"]
+    if not lone:
+        return None
+    if given is None and asked.vocab is not None:
+        reader = store.reader(lone[0])
+        told = prove_dtype(reader, asked.vocab)
+        reader.close()
+    if told is None:
+        found = given.name if given is not None else f"a vocabulary of {asked.vocab}, which fits both or neither"
+        raise FormatError(
+            "FLT001",
+            path=f"{store.root.rstrip('/')}/{lone[0]}",
+            expected=f"dtype {' or '.join(WIDTHS)}, or an llm.c header, or an .idx beside it",
+            found=None if given is None and asked.vocab is None else found,
+            hint='tokenreel.open(PATH, dtype="uint16"), or dtype = "uint16" in the [[corpus]] of a run file',
+        )
+    return told
+
+
+def _one_format(entries: Iterable[ShardEntry], path: str) -> bool:
+    """Return whether shards are of formats of one file; raises `FormatError` (FLT006) for a mixture."""
+    kinds: dict[str, str] = {}
+    for entry in entries:
+        kinds.setdefault(entry.format, entry.name)
+    if len(kinds) > 1:
+        found = ", ".join(f"{form} in {name}" for form, name in kinds.items())
+        raise FormatError("FLT006", path=path, expected="one format", found=found)
+    return all(format_named(form).one_file for form in kinds)
 
 
 def _entry(store: Store, shard: Found, accept: tuple[str, ...]) -> ShardEntry:

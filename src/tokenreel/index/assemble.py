@@ -96,7 +96,7 @@ class _Maker:
         from tokenreel.order.windows import WindowsOrder
         from tokenreel.order.windows_shuffle import BlockShuffle
 
-        table, shards = corpus.table(), corpus.shard_tokens
+        table, shards = corpus.stream_table(), corpus.shard_tokens
         if isinstance(said, kinds.Stream):
             # A slice is part of its shards: their sizes then say nothing of it.
             whole = shards if sum(shards) == table.tokens else ()
@@ -112,7 +112,7 @@ class _Maker:
         from tokenreel.order.streams_llmc import LlmcStream
         from tokenreel.order.streams_nanogpt import NanogptOrder
 
-        table = corpus.table()
+        table = corpus.stream_table()
         if isinstance(said, kinds.LlmcStreamTable):
             return LlmcStream(
                 table.key, said.row_tokens, said.batch, corpus.shard_tokens, said.world, said.shuffle,

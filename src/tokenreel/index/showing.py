@@ -44,14 +44,18 @@ def order_facts(number: int, segment: Segment, made: Assembled) -> dict[str, Any
 
 
 def sample_facts(made: Assembled, number: int, tokenizer: Path | None, *, decode: bool) -> dict[str, Any]:
-    """Return one sample of a prepared order: extents inside documents, ids, and its text where `decode`."""
+    """Return one sample of a prepared order: extents, ids, and its text where `decode`.
+
+    Extents lie inside documents where the boundaries of all corpora are known, else their document is -1.
+    """
     plain = made.order.spans(number, number + 1)
     (ids,) = samples_of(made, plain)
+    known = all(corpus.boundary.known for corpus in made.corpora)
     facts: dict[str, Any] = {
         "number": number,
         "component": int(made.order.components_at([number])[0]),
         "tokens": len(ids.inputs),
-        "extents": _extents(made, made.resolved(plain)),
+        "extents": _extents(made, made.resolved(plain) if known else plain),
         "input_ids": ids.inputs.tolist(),
         "label": ids.label,
         "digest": ids.digest().hex(),

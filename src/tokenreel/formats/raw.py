@@ -1,0 +1,169 @@
+"""Read ids without a header (nanoGPT's ``train.bin``, ``val.bin``) and NumPy's ``.npy`` files (build-nanogpt).
+
+A headerless file proves nothing: any even number of bytes is a file of uint16. Its dtype is given, or follows from the
+vocabulary where only one width gives ids inside it; and what is given is held against the ids. A ``.npy`` file says its
+dtype, and is parsed without running anything that is in it.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenreel.errors import FormatError
+from tokenreel.formats.flat import FlatShard
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import numpy.typing as npt
+
+    from tokenreel.store.base import Reader, Store
+
+NPY_MAGIC = b"\x93NUMPY"
+WIDTHS = {"uint16": "<u2", "uint32": "<u4"}
+STRETCHES = 64
+STRETCH_BYTES = 1 << 14
+INTERLEAVED = 0.4
+"""Zeros among every second 16 bits, from which on a file is one of 32 bits."""
+NO_VOCABULARY = 1 << 24
+"""No tokenizer has an id as large as this; two ids of 16 bits read as one mostly are."""
+_MOST_HEADER = 10_000
+
+
+def open_uint16(store: Store, path: str, *, accept: Collection[str] = ()) -> FlatShard:
+    """Open a headerless file of uint16; see `open_raw`."""
+    return open_raw(store, path, "uint16", accept=accept)
+
+
+def open_uint32(store: Store, path: str, *, accept: Collection[str] = ()) -> FlatShard:
+    """Open a headerless file of uint32; see `open_raw`."""
+    return open_raw(store, path, "uint32", accept=accept)
+
+
+def open_raw(store: Store, path: str, dtype: str, *, accept: Collection[str] = ()) -> FlatShard:
+    """Open a headerless file. Raises `FormatError`: FLT002 for a size no such file has, FLT003 for ids of another width.
+
+    FLT003 looks at 64 stretches of 16 KiB, and `accept` overrules it.
+
+    >>> from tokenreel.store import MemoryStore
+    >>> open_raw(MemoryStore({"train.bin": bytes([5, 1, 6, 1])}), "train.bin", "uint16").read(0, 2).tolist()
+    [261, 262]
+    """
+    reader = store.reader(path)
+    try:
+        width = np.dtype(WIDTHS[dtype]).itemsize
+        if reader.size == 0 or reader.size % width:
+            raise FormatError(
+                "FLT002",
+                path=_full(store, path),
+                expected=f"a positive multiple of {width}, for {dtype}",
+                found=f"{reader.size} bytes",
+            )
+        wrong = contradiction(sample(reader), dtype)
+        if wrong and "FLT003" not in accept:
+            raise FormatError(
+                "FLT003", wrong, path=_full(store, path), expected=dtype, hint="--accept FLT003 to read it all the same"
+            )
+        return FlatShard(f"raw-{dtype}", path, reader, WIDTHS[dtype], 0)
+    except BaseException:
+        reader.close()
+        raise
+
+
+def sample(reader: Reader) -> bytes:
+    """Return up to 64 stretches of a file, spread evenly, whole 32-bit words each; all of a file below 1 MiB."""
+    size = reader.size // 4 * 4
+    if size <= STRETCHES * STRETCH_BYTES:
+        return reader.read(0, size)
+    begins = [(size - STRETCH_BYTES) * k // (STRETCHES - 1) // 4 * 4 for k in range(STRETCHES)]
+    return b"".join(reader.read(begin, STRETCH_BYTES) for begin in begins)
+
+
+def contradiction(data: bytes, dtype: str) -> str:
+    """Return why ids of this dtype cannot be what a sample of a file holds, or an empty string.
+
+    >>> contradiction(np.arange(1000, dtype="<u4").tobytes(), "uint16")
+    '100 % of every second 16 bits are zero: ids of 32 bits look like that'
+    >>> contradiction(np.arange(300, 1300, dtype="<u2").tobytes(), "uint32")
+    '100 % of the ids are 16777216 and more: two ids of 16 bits in one look like that'
+    """
+    if len(data) < 8:
+        return ""
+    if dtype == "uint16":
+        high = np.frombuffer(data, "<u2")[1::2]
+        share = float((high == 0).mean())
+        if share >= INTERLEAVED:
+            return f"{share:.0%} of every second 16 bits are zero: ids of 32 bits look like that".replace("%", " %")
+        return ""
+    share = float((np.frombuffer(data, "<u4") >= NO_VOCABULARY).mean())
+    if share >= INTERLEAVED:
+        said = f"{share:.0%} of the ids are {NO_VOCABULARY} and more: two ids of 16 bits in one look like that"
+        return said.replace("%", " %")
+    return ""
+
+
+def prove_dtype(reader: Reader, vocab: int) -> str | None:
+    """Return the one dtype under which a sample of a file holds nothing but ids below `vocab`, or None."""
+    data = sample(reader)
+    possible = []
+    for dtype, code in WIDTHS.items():
+        if len(data) < 8 or reader.size % np.dtype(code).itemsize:
+            continue
+        ids = np.frombuffer(data, code)
+        if int(ids.max()) < vocab and not contradiction(data, dtype):
+            possible.append(dtype)
+    return possible[0] if len(possible) == 1 else None
+
+
+def is_npy(reader: Reader) -> bool:
+    """Return whether a file begins as NumPy's do; OLMo's ``.npy`` files do not."""
+    return reader.size >= len(NPY_MAGIC) and reader.read(0, len(NPY_MAGIC)) == NPY_MAGIC
+
+
+def open_npy(store: Store, path: str, *, accept: Collection[str] = ()) -> FlatShard:  # noqa: ARG001
+    """Open a ``.npy`` file. Raises `FormatError`: FLT004 for one that holds no ids, FLT005 for a size that is wrong."""
+    reader = store.reader(path)
+    try:
+        begin, dtype, shape = _npy_header(reader, _full(store, path))
+        kind: np.dtype[Any] = np.dtype(dtype)
+        little = kind.kind in "iu" and (kind.itemsize == 1 or kind.str[0] == "<")
+        if not little or len(shape) != 1 or shape[0] == 0:
+            raise FormatError(
+                "FLT004",
+                path=_full(store, path),
+                offset=0,
+                expected="one dimension of little-endian integers",
+                found=f"shape {shape}, dtype {kind.str}",
+            )
+        whole = begin + shape[0] * kind.itemsize
+        if whole != reader.size:
+            raise FormatError(
+                "FLT005",
+                path=_full(store, path),
+                offset=min(whole, reader.size),
+                expected=f"{whole} bytes for {shape[0]} ids of {kind.itemsize} bytes",
+                found=f"{reader.size} bytes",
+            )
+        return FlatShard("npy", path, reader, kind.str, begin)
+    except BaseException:
+        reader.close()
+        raise
+
+
+def _npy_header(reader: Reader, path: str) -> tuple[int, npt.DTypeLike, tuple[int, ...]]:
+    start = io.BytesIO(reader.read(0, min(reader.size, _MOST_HEADER + 12)))
+    try:
+        version = np.lib.format.read_magic(start)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, _, dtype = read(start, max_header_size=_MOST_HEADER)
+    except (ValueError, KeyError, TypeError, SyntaxError, RecursionError) as error:
+        said = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise FormatError("FLT004", f"its header cannot be read: {said}", path=path, offset=0) from error
+    return start.tell(), dtype, shape
+
+
+def _full(store: Store, path: str) -> str:
+    return f"{store.root.rstrip('/')}/{path}"
