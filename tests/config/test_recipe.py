@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,64 @@ def test_a_typo_names_its_place_and_the_nearest_key(given: dict[str, Any], place
 def test_a_key_like_none_is_refused_without_a_guess() -> None:
     with pytest.raises(RecipeError, match=r"unknown key tokenizer\.qqqqqqqq "):
         parse_recipe(table(tokenizer={"name": "bytes", "qqqqqqqq": 1}))
+
+
+def test_a_word_of_another_meaning_is_no_misspelling() -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(table(corpus={"out": "x"}))
+    assert caught.value.message == "unknown key corpus.out"
+    assert caught.value.hint == "tokenreel schema recipe"
+
+
+def test_a_key_of_another_table_names_that_table() -> None:
+    with pytest.raises(RecipeError, match=r"unknown key corpus\.folder; did you mean output\.folder\?"):
+        parse_recipe(table(corpus={"folder": "x"}))
+
+
+def test_a_choice_that_is_none_lists_them_and_names_the_nearest() -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(table(corpus={"layout": "mahn"}))
+    error = caught.value
+    assert error.message == "corpus.layout: there is no 'mahn'; did you mean 'mahan'?"
+    assert (error.expected, error.found) == ("native, mahan", "mahn")
+
+
+def test_a_string_in_place_of_a_list_shows_the_list() -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(table(source=[{"name": "a", "paths": "x.jsonl"}]))
+    assert caught.value.message.startswith("source[0].paths: ")
+    assert caught.value.hint == 'paths = ["x.jsonl"]'
+
+
+@pytest.mark.parametrize("missing", ["tokenizer", "source"])
+def test_a_missing_table_shows_one(missing: str) -> None:
+    given = table()
+    del given[missing]
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(given)
+    assert caught.value.message == f"{missing} is missing"
+    example = (caught.value.hint or "").split("\n", 1)[1]
+    shown = tomllib.loads(example)
+    parse_recipe({**given, **shown})
+
+
+@pytest.mark.parametrize(("name", "guess"), [("gpt2", "gpt2/tokenizer.json"), ("a/b", 'repo = "a/b"')])
+def test_a_tokenizer_s_name_that_is_none(name: str, guess: str) -> None:
+    with pytest.raises(RecipeError, match="TKZ001") as caught:
+        parse_recipe(table(tokenizer={"name": name}))
+    assert caught.value.exit_status == 2
+    assert guess in caught.value.message
+
+
+def test_a_recipe_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(RecipeError, match="RCP001") as caught:
+        load_recipe(write(tmp_path, TEXT))
+    assert caught.value.exit_status == 3
+    assert caught.value.hint == f"ls -ld {tmp_path}/recipe.toml"
 
 
 WRONG = [

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
+import types
+from difflib import SequenceMatcher
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -13,7 +16,7 @@ from tokenreel.errors import RecipeError, nearest
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
 _PLACE = re.compile(r"\(at line (\d+), column (\d+)\)")
@@ -25,9 +28,10 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         text = place.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as error:
-        raise RecipeError("RCP001", path=path, hint=f"ls {place.parent}") from error
+        raise RecipeError("RCP001", path=path, hint=f"ls {shlex.quote(str(place.parent))}") from error
     except OSError as error:
-        raise RecipeError("RCP001", f"cannot read it: {error.strerror or error}", path=path) from error
+        hint = f"ls -ld {shlex.quote(str(place))}"
+        raise RecipeError("RCP001", f"cannot read it: {error.strerror or error}", path=path, hint=hint) from error
     except UnicodeDecodeError as error:
         raise RecipeError("RCP002", "not UTF-8", path=path, offset=error.start) from error
     try:
@@ -89,7 +93,12 @@ def _value(text: str) -> Any:
 
 
 def refuse_unknown(
-    table: Any, kind: type[msgspec.Struct], path: object = None, at: str = "", schema: str = "recipe"
+    table: Any,
+    kind: type[msgspec.Struct],
+    path: object = None,
+    at: str = "",
+    schema: str = "recipe",
+    root: type[msgspec.Struct] | None = None,
 ) -> None:
     """Raise `RecipeError` for the first key of `table`, at any depth, that `kind` does not have (RCP003).
 
@@ -103,16 +112,102 @@ def refuse_unknown(
     for key, value in table.items():
         place = f"{at}.{key}" if at else str(key)
         if key not in fields:
-            near = nearest(str(key), fields)
+            near = _alike(str(key), fields) or _elsewhere(str(key), root or kind)
             message = f"unknown key {place}" + (f"; did you mean {near}?" if near else "")
-            hint = f"rename {place} to {near}" if near else f"tokenreel schema {schema}"
+            hint = f"write {near} in place of {place}" if near else f"tokenreel schema {schema}"
             raise RecipeError("RCP003", message, path=path, expected=", ".join(fields), found=key, hint=hint)
         kinds = list(_structs(fields[key]))
         for number, item in enumerate(value if isinstance(value, list) else [value]):
             inside = f"{place}[{number}]" if isinstance(value, list) else place
             inner = _kind_of(item, kinds, path, inside, schema)
             if inner is not None:
-                refuse_unknown(item, inner, path, inside, schema)
+                refuse_unknown(item, inner, path, inside, schema, root or kind)
+
+
+def _alike(key: str, fields: Iterable[str]) -> str | None:
+    """Return the field that `key` is a misspelling of; a word of another meaning is none."""
+    near = nearest(key, fields)
+    return near if near is not None and SequenceMatcher(None, key, near).ratio() >= 0.7 else None
+
+
+def _elsewhere(key: str, root: type[msgspec.Struct]) -> str | None:
+    """Return ``table.key`` where exactly one table at the top has this key."""
+    found = [
+        f"{name}.{key}"
+        for name, kind in get_type_hints(root).items()
+        if any(key in get_type_hints(one) for one in _structs(kind))
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def wrong_value(
+    error: msgspec.ValidationError,
+    table: Any,
+    kind: Any,
+    path: object = None,
+    *,
+    at: str = "",
+    schema: str = "recipe",
+) -> RecipeError:
+    """Return the `RecipeError` (RCP004) for what `msgspec.convert(table, kind)` refused, with what would be right."""
+    said, _, place = str(error).partition(" - at `")
+    inside = place.rstrip("`").removeprefix("$")
+    key = (at + inside).lstrip(".")
+    value, kinds = _reach(table, kind, re.findall(r"[^.\[\]]+", inside))
+    last = key.rpartition(".")[2]
+    hint, expected, found = f"tokenreel schema {schema}", None, None
+    choices = [str(one) for k in kinds if get_origin(k) is Literal for one in get_args(k)]
+    missing = re.search(r"missing required field `(\w+)`", said)
+    if choices and isinstance(value, str) and value not in choices:
+        near = nearest(value, choices)
+        said = f"there is no {value!r}" + (f"; did you mean {near!r}?" if near else "")
+        expected, found = ", ".join(choices), value
+    elif isinstance(value, str) and any(get_origin(k) is list for k in kinds):
+        said, hint = "a list is expected, and this is one string", f'{last} = ["{value}"]'
+    elif missing is not None:
+        name = missing[1]
+        said = f"{name} is missing"
+        hint = _EXAMPLES.get((key, name), hint)
+    return RecipeError(
+        "RCP004", f"{key}: {said}" if key else said, path=path, expected=expected, found=found, hint=hint
+    )
+
+
+_EXAMPLES = {
+    ("", "tokenizer"): 'two lines more in the recipe:\n    [tokenizer]\n    name = "bytes"',
+    ("", "source"): 'three lines more in the recipe:\n    [[source]]\n    name = "web"\n    paths = ["text/*.jsonl"]',
+    ("", "corpus"): 'three lines more in the run file:\n    [[corpus]]\n    name = "web"\n    path = "data/web"',
+    ("", "order"): 'three lines more in the run file:\n    [order]\n    kind = "windows"\n    row_tokens = 4096',
+    ("split", "rule"): 'rule = "hash-mod"',
+}
+
+
+def _reach(value: Any, kind: Any, steps: list[str]) -> tuple[Any, list[Any]]:
+    """Return the value at a path, and the types it may have there; nothing where the path cannot be followed."""
+    kinds = list(_plain_kinds(kind))
+    for step in steps:
+        if isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+            inner = [get_args(k)[0] for k in kinds if get_origin(k) is list]
+        elif isinstance(value, dict) and step in value:
+            value = value[step]
+            structs = [k for k in kinds if isinstance(k, type) and issubclass(k, msgspec.Struct)]
+            inner = [get_type_hints(k)[step] for k in structs if step in get_type_hints(k)]
+        else:
+            return None, []
+        kinds = [plain for k in inner for plain in _plain_kinds(k)]
+    return value, kinds
+
+
+def _plain_kinds(kind: Any) -> Iterator[Any]:
+    """Yield the members of a union, without annotations."""
+    if get_origin(kind) is Annotated:
+        yield from _plain_kinds(get_args(kind)[0])
+    elif get_origin(kind) in (Union, types.UnionType):
+        for inner in get_args(kind):
+            yield from _plain_kinds(inner)
+    else:
+        yield kind
 
 
 def _kind_of(

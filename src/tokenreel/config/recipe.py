@@ -5,6 +5,7 @@ Paths in a recipe are relative to its folder. Every key is checked: an unknown o
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -150,13 +151,13 @@ def parse_recipe(table: dict[str, Any], path: object = None) -> Recipe:
     Traceback (most recent call last):
     tokenreel.errors.RecipeError: RCP003 unknown key source[0].pths; did you mean paths? ...
     """
-    from tokenreel.config.reading import refuse_unknown
+    from tokenreel.config.reading import refuse_unknown, wrong_value
 
     refuse_unknown(table, Recipe, path)
     try:
         recipe = msgspec.convert(table, Recipe, strict=True)
     except msgspec.ValidationError as error:
-        raise _wrong_type(error, path) from error
+        raise wrong_value(error, table, Recipe, path) from error
     _together(recipe, path)
     return recipe
 
@@ -168,12 +169,6 @@ def recipe_schema() -> dict[str, Any]:
     '#/$defs/Recipe'
     """
     return msgspec.json.schema(Recipe)
-
-
-def _wrong_type(error: msgspec.ValidationError, path: object) -> RecipeError:
-    message, _, place = str(error).partition(" - at `")
-    key = place.rstrip("`").removeprefix("$").lstrip(".")
-    return RecipeError("RCP004", f"{key}: {message}" if key else message, path=path, hint="tokenreel schema recipe")
 
 
 def _together(recipe: Recipe, path: object) -> None:
@@ -196,5 +191,17 @@ def _together(recipe: Recipe, path: object) -> None:
             problem = "split: by-id needs id in every [[source]]"
         elif split.rule != "by-id" and (split.ids is not None or split.file is not None):
             problem = f"split: ids and file go with by-id, not {split.rule!r}"
+    name = recipe.tokenizer.name
+    if name is not None and name != "bytes" and not name.startswith("train:"):
+        likely = f"path = {json.dumps(name)}" if "." in name else f'path = "{name}/tokenizer.json"'
+        guess = f"{likely} or repo = {json.dumps(name if '/' in name else 'organisation/' + name)}"
+        raise RecipeError(
+            "TKZ001",
+            f"tokenizer.name: there is no tokenizer {name!r} in tokenreel; did you mean {guess}?",
+            path=path,
+            expected="bytes or train:bpe:N",
+            found=name,
+            hint="tokenreel schema recipe",
+        )
     if problem is not None:
         raise RecipeError("RCP006", problem, path=path, hint="tokenreel schema recipe")

@@ -278,14 +278,12 @@ def _refuse_order(table: dict[str, Any], path: object, at: str) -> None:
 
 
 def _convert(table: Any, kind: Any, path: object, at: str) -> Any:
+    from tokenreel.config.reading import wrong_value
+
     try:
         return msgspec.convert(table, kind, strict=True)
     except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `")
-        inside = place.rstrip("`").removeprefix("$")
-        key = (at + inside).lstrip(".")
-        text = f"{key}: {message}" if key else message
-        raise RecipeError("RCP004", text, path=path, hint=HINT) from error
+        raise wrong_value(error, table, kind, path, at=at, schema="run") from error
 
 
 def _changed(base: dict[str, Any], segment: dict[str, Any]) -> dict[str, Any]:
