@@ -62,6 +62,58 @@ def test_no_cache_is_survived(tmp_path: Path) -> None:
     assert finish(start(blocked)) == EXPECTED
 
 
+MODULE = """
+import sys
+from tokenreel.order.kernels import kernel, inlined
+
+STEP = {step}
+
+@inlined
+def shifted(x):
+    return x + {inner}
+
+@kernel("int64(int64)")
+def answer(x):
+    return {outer} * shifted(x) + STEP
+
+if len(sys.argv) > 1:  # an upgrade replaces the file under a process that has already read it
+    open(__file__, "w").write(open(sys.argv[1]).read())
+    import importlib, os
+    os.utime(__file__, (1e9, 1e9))
+print(answer(10))
+"""
+
+
+@pytest.mark.parametrize("changed", [{"outer": 3}, {"inner": 5}, {"step": 9}], ids=lambda one: next(iter(one)))
+@pytest.mark.parametrize("given", [False, True], ids=["own", "NUMBA_CACHE_DIR"])
+def test_an_upgrade_under_a_running_process_leaves_no_stale_code(
+    tmp_path: Path, changed: dict[str, int], given: bool
+) -> None:
+    """numba's stamp of a source file, its time and size, is taken when the code is saved."""
+    old, new = {"outer": 2, "inner": 1, "step": 4}, {"outer": 2, "inner": 1, "step": 4, **changed}
+    module, upgrade = tmp_path / "module.py", tmp_path / "upgrade"
+    module.write_text(MODULE.format(**old))
+    upgrade.write_text(MODULE.format(**new))
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    if given:
+        environment["NUMBA_CACHE_DIR"] = str(tmp_path / "given")
+    said = []
+    for arguments in ([str(upgrade)], [], []):
+        done = subprocess.run(
+            [sys.executable, str(module), *arguments], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        said.append(int(done.stdout))
+    wanted = [one["outer"] * (10 + one["inner"]) + one["step"] for one in (old, new, new)]
+    assert said == wanted
+
+
+def test_the_version_of_a_kernel_is_that_of_its_code_not_of_its_file() -> None:
+    assert halves.version() == halves.version()
+    assert len({halves.version(), fused_in_a_kernel.version(), not_fused.version()}) == 3
+
+
 @inlined
 def third(x: int) -> int:
     return x // 3

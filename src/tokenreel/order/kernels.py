@@ -2,13 +2,16 @@
 
 A kernel is declared with its signatures and costs nothing until it is called; then numba is imported and the machine
 code is read from a private cache (``$XDG_CACHE_HOME/tokenreel/kernels``, or where ``NUMBA_CACHE_DIR`` points) or compiled
-and put there. Files appear there whole, so that any number of processes may start on a cold cache at once; where no
+and put there, in a folder named by a hash of the kernel as this process holds it: numba itself goes by the time of the
+source file, which is another version's after an upgrade under a running process. Files appear there whole, so that any number of processes may start on a cold cache at once; where no
 directory can be written, every process compiles for itself. Kernels release the GIL and hold no state; `.python` is the
 same function uncompiled, what tests compare with. What a kernel returns never depends on the cache.
 """
 
 from __future__ import annotations
 
+import hashlib
+from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokenreel.errors import require
@@ -47,19 +50,29 @@ class Kernel:
         _register()
         # Without NaN and the sign of zero a maximum can be taken in any order; nothing else about floats may change.
         options: dict[str, Any] = {"nogil": True, "fastmath": False if self._exact else {"nnan", "nsz"}}
-        ours = not numba.config.CACHE_DIR
+        given = numba.config.CACHE_DIR
         try:
-            if ours:
-                numba.config.CACHE_DIR = _private_directory()
+            numba.config.CACHE_DIR = f"{given or _private_directory()}/{self.version()}"
             made: Callable[..., Any] = numba.njit(list(self._signatures), cache=True, **options)(self.python)
         except Exception:  # noqa: BLE001
             # Whatever is wrong with the cache (no directory, a full disk, a torn file), compiling needs none; what is
             # wrong with the function is raised again here.
             made = numba.njit(list(self._signatures), **options)(self.python)
         finally:
-            if ours:
-                numba.config.CACHE_DIR = ""
+            numba.config.CACHE_DIR = given
         return made
+
+    def version(self) -> str:
+        """Return a hash of all that is compiled: this function, what it may call, constants, numba and NumPy."""
+        import numba
+        import numpy as np
+
+        module = self.python.__module__
+        near = [one for one in (*(k.python for k in KERNELS), *_inlined) if one.__module__ == module]
+        parts = [f"{numba.__version__} {np.__version__}", *_described(self.python)]
+        for one in sorted(near, key=lambda function: function.__qualname__):
+            parts += _described(one)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def kernel(*signatures: str, exact: bool = True) -> Callable[[Callable[..., Any]], Kernel]:
@@ -120,6 +133,33 @@ def _register() -> None:
     while len(_done) - 1 < len(_inlined):
         register_jitable(_inlined[len(_done) - 1])
         _done.add(len(_done) - 1)
+
+
+def _described(function: Callable[..., Any]) -> list[str]:
+    """Return a function's code, and the constants of its module that it names: numba compiles their values in."""
+    code, known = function.__code__, function.__globals__
+    named = {name: known[name] for name in _names(code) if name in known}
+    constants = [f"{name}={_constant(value)}" for name, value in sorted(named.items())]
+    return [function.__qualname__, *_code(code), *constants]
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = (_names(one) for one in code.co_consts if isinstance(one, CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def _code(code: CodeType) -> list[str]:
+    parts = [code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), repr(code.co_freevars)]
+    for one in code.co_consts:
+        parts += _code(one) if isinstance(one, CodeType) else [repr(one)]
+    return parts
+
+
+def _constant(value: Any) -> str:
+    if isinstance(value, bool | int | float | complex | str | bytes | tuple):
+        return repr(value)
+    data = getattr(value, "tobytes", None)
+    return f"{value.dtype}{data().hex()}" if data is not None and hasattr(value, "dtype") else ""
 
 
 def _private_directory() -> str:
