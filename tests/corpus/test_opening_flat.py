@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 import tokenreel
 from tests.corpus.pairs import write_pair
+from tokenreel.convert.adopt import adopt
 from tokenreel.corpus.opening import open_corpus
 from tokenreel.corpus.scanning import find_pattern, scan_edges, separator_inside
-from tokenreel.errors import DocumentError, FormatError, SplitError, TokenError, TokenreelError
+from tokenreel.errors import DocumentError, FormatError, SplitError, TokenError, TokenreelError, UsageError
 from tokenreel.formats import Boundary
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -170,6 +171,12 @@ def test_a_declared_boundary_must_occur(llmc: Path) -> None:
         assert corpus.tokens == 344
         with pytest.raises(FormatError, match=code):
             len(corpus)
+
+
+def test_adopting_is_refused_and_writes_nothing(llmc: Path) -> None:
+    with pytest.raises(UsageError, match="USE006"):
+        adopt(llmc, boundary=EOT)
+    assert not (llmc / "tokenreel.json").exists()
 
 
 def test_one_format_in_a_folder(llmc: Path) -> None:

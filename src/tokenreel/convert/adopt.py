@@ -17,6 +17,7 @@ from tokenreel.corpus.manifest import BoundaryRecord, Manifest, ShardRecord, Spl
 from tokenreel.corpus.opening import MANIFEST, RUN_CONFIG, open_corpus
 from tokenreel.corpus.receipts import FileEntry
 from tokenreel.corpus.statistics import Statistics, StatisticsCounter
+from tokenreel.corpus.streamed import StreamCorpus
 from tokenreel.errors import TokenError, UsageError
 from tokenreel.hashing import IdentityHasher, sha256_file
 from tokenreel.store import write_bytes_atomic
@@ -94,6 +95,14 @@ def adopt(
     if isinstance(boundary, str) and tokenizer is not None:
         boundary = _ids_of(boundary, str(tokenizer))
     corpus = open_corpus(root, boundary=boundary, vocab=vocab, accept=accept)
+    if isinstance(corpus, StreamCorpus):
+        raise UsageError(
+            "USE006",
+            "a manifest counts the documents of each shard, and theirs go on from shard to shard",
+            path=root,
+            expected="Megatron pairs",
+            hint="give the boundary where it is opened: boundary in a run file, or tokenreel.open(PATH, boundary=...)",
+        )
     parts = {name: corpus.split(name) for name in corpus.splits} or {"": corpus}
     total = sum(entry.tokens for part in parts.values() for entry in part.entries) * corpus.dtype.itemsize
     splits: dict[str, SplitRecord] = {}

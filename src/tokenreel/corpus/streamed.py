@@ -168,6 +168,7 @@ class StreamCorpus(Corpus):
         """Return (shard number where document `i` begins, token of that shard); raises `DocumentError` (DOC001)."""
         from bisect import bisect_right
 
+        self._delimited()
         self._in_range(i)
         at = self.position_of(i + self.lo)
         number = bisect_right(self._tokens, at) - 1
