@@ -24,7 +24,7 @@ layout = "{layout}"
 name = "bytes"
 [split]
 rule = "hash-mod"
-modulo = 5
+modulo = {modulo}
 [[source]]
 name = "letters"
 paths = ["in*.jsonl"]
@@ -32,13 +32,13 @@ id = "id"
 """
 
 
-def built(folder: Path, layout: str) -> Path:
+def built(folder: Path, layout: str, modulo: int = 5) -> Path:
     """Build a corpus of two parts and four shards, about 4 KB, as a user does; return its folder."""
     for part in range(2):
         mine = TEXTS[part * 8 : part * 8 + 8]
         lines = [json.dumps({"text": text, "id": f"{part}-{k}"}, ensure_ascii=False) for k, text in enumerate(mine)]
         (folder / f"in{part}.jsonl").write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    (folder / "recipe.toml").write_text(RECIPE.format(layout=layout))
+    (folder / "recipe.toml").write_text(RECIPE.format(layout=layout, modulo=modulo))
     build(folder / "recipe.toml", out=folder / "out", workers=1)
     return folder / "out"
 

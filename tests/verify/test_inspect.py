@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.verify.corpora import write_pair
+from tests.verify.corpora import built, write_pair
 from tokenreel.corpus.lengths import QUANTILES, SHORT, Lengths
-from tokenreel.errors import DocumentError, SplitError
-from tokenreel.verify import histogram_lines, inspect
+from tokenreel.errors import DocumentError, SplitError, UsageError
+from tokenreel.verify import histogram_lines, inspect, verify
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
@@ -78,7 +78,8 @@ def test_positions_and_documents_across_shards(tmp_path: Path) -> None:
     ]
     assert [document.ids for document in seen.documents] == [[5, 6, 0], [], [], [7, 0], [8]]
     assert all("not at hand" in document.why_no_text for document in seen.documents)
-    for wrong in ({"at": [6]}, {"at": [-1]}, {"documents": [5]}, {"documents": [-1]}):
+    assert [d.number for d in inspect(tmp_path, documents=[-1, -5]).documents] == [4, 0]
+    for wrong in ({"at": [6]}, {"at": [-1]}, {"documents": [5]}, {"documents": [-6]}):
         with pytest.raises(DocumentError):
             inspect(tmp_path, **wrong)  # type: ignore[arg-type]
 
@@ -95,8 +96,56 @@ def test_names_and_sequences_are_noted(tmp_path: Path) -> None:
         write_pair(tmp_path / f"part-{number}", [[1]])
     notes = " ".join(inspect(tmp_path).notes)
     assert "part-10 before part-9" in notes
-    assert "S + 1" in notes
     assert "several sequences" in " ".join(inspect(GOLDEN / "megatron" / "data" / "i32_sentences").notes)
+
+
+# ---- what is no shard ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"PAR1\x15\x04", "this is Parquet; tokenreel build reads it"),
+        (b'{"text": "a"}\n', "this is text; tokenreel build reads it"),
+        ("é".encode() * 3000, "this is text; tokenreel build reads it"),
+        (b"\x1f\x8b\x08", "compressed with gzip"),
+        (b"\x00\x01\xff\xfe", "no shard of a known format"),
+        (b"", "empty"),
+    ],
+)
+def test_a_file_that_is_no_shard_is_one_error_line(tmp_path: Path, data: bytes, said: str) -> None:
+    (tmp_path / "data.file").write_bytes(data)
+    for path in (tmp_path / "data.file", tmp_path):
+        with pytest.raises(DocumentError, match=said) as caught:
+            inspect(path)
+        assert caught.value.code == "DOC006"
+    with pytest.raises(DocumentError, match="DOC006"):
+        verify(tmp_path / "data.file")
+
+
+def test_a_vocabulary_that_is_given_is_checked(tmp_path: Path) -> None:
+    write_pair(tmp_path / "web", [[1, 2], [3, 200]])
+    seen = inspect(tmp_path, vocab=100)
+    assert [(f.code, f.document, f.found) for f in seen.findings] == [("TOK020", 1, 200)]
+    assert any("1 id of 2 sampled documents beyond it" in note for note in seen.notes)
+    fine = inspect(tmp_path, vocab=201)
+    assert fine.findings == ()
+    assert any("no id of 2 sampled documents beyond it" in note for note in fine.notes)
+    for wrong in (-5, 0):
+        with pytest.raises(UsageError, match="USE003"):
+            inspect(tmp_path, vocab=wrong)
+        with pytest.raises(UsageError, match="USE003"):
+            verify(tmp_path, vocab=wrong)
+
+
+def test_an_empty_split_is_said_to_be_empty(tmp_path: Path) -> None:
+    out = built(tmp_path, "mahan", modulo=1_000_000)
+    for path, split in ((out / "validation", None), (out, "validation")):
+        with pytest.raises(SplitError, match="SPL002") as caught:
+            inspect(path, split=split)
+        assert "is empty: no document of the corpus is in it" in caught.value.message
+    with pytest.raises(SplitError, match="no such split"):
+        inspect(out / "test")
 
 
 # ---- lengths -------------------------------------------------------------------------------------------------------
@@ -126,3 +175,10 @@ def test_bars_fit_and_grow_with_counts(rows: list[tuple[int, int]], width: int) 
     for (_, one), first in zip(rows, bars, strict=True):
         for (_, two), second in zip(rows, bars, strict=True):
             assert first <= second or one > two
+
+
+def test_bars_without_blocks_are_ascii() -> None:
+    rows = [(0, 0, 1), (2, 3, 400), (4, 7, 200)]
+    lines = histogram_lines(rows, 40, plain=True)
+    assert all(line.isascii() for line in lines)
+    assert [line.count("#") for line in lines] == [1, 30, 15]

@@ -38,8 +38,12 @@ def verify_command(  # noqa: PLR0913 (one per option)
     source: Annotated[
         Path | None, typer.Option("--source", help="The recipe's folder: splits are re-derived from the source.")
     ] = None,
+    split_ids: Annotated[
+        Path | None, typer.Option("--split-ids", help="With --source: the list of ids that a split by id was made by.")
+    ] = None,
     accept: options.Accept = None,
     strict: options.Strict = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="List every check that was made.")] = False,
     progress: options.ProgressKind = options.Show.auto,
     json: options.Json = False,
 ) -> None:
@@ -63,6 +67,7 @@ def verify_command(  # noqa: PLR0913 (one per option)
             tokenizer=tokenizer,
             source=source,
             source_reader=reader,
+            split_ids=split_ids,
             accept=accept or (),
             strict=strict,
             progress=bar,
@@ -70,6 +75,6 @@ def verify_command(  # noqa: PLR0913 (one per option)
     if json:
         print_json(report.as_dict())
     else:
-        for line in report.lines():
+        for line in report.lines(verbose=verbose):
             print_line(line)
     raise typer.Exit(report.exit_status)

@@ -24,7 +24,8 @@ def inspect_command(
     path: Annotated[Path, typer.Argument(help="A folder of shards, a built directory, ROOT/SPLIT, or one shard.")],
     *,
     doc: Annotated[
-        list[int] | None, typer.Option("--doc", help="Show this document, with its text; repeatable.")
+        list[int] | None,
+        typer.Option("--doc", help="Show this document, with its text; -1 is the last one; repeatable."),
     ] = None,
     at: Annotated[
         list[int] | None, typer.Option("--at", help="Say where this token of the stream is; repeatable.")
@@ -36,7 +37,7 @@ def inspect_command(
     tokenizer: options.TokenizerFile = None,
     json: options.Json = False,
 ) -> None:
-    """Say what a path holds: format, counts, dtype, boundary, length quantiles, one document with its text.
+    """Say what a path holds: format, counts, dtype, boundary, length quantiles; or one document with its text.
 
     Exit status 1 when a shard is not whole; `verify` says more.
     """

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from typing import TYPE_CHECKING
 
-from tokenreel.verify.histogram import histogram_lines
+from tokenreel.verify.histogram import BLOCKS, histogram_lines
+from tokenreel.verify.report import finding_lines
+from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,16 +19,34 @@ SHOWN_IDS = 32
 SHOWN_CHARACTERS = 2000
 
 
+_NAMES = {0.0: "min", 0.5: "median", 1.0: "max"}
+
+
 def inspection_lines(seen: Inspection, *, lengths: bool = False) -> Iterator[str]:
-    """Yield what `inspect` found; the histogram when there is more than one bucket, or when asked for."""
+    """Yield what `inspect` found: the documents and positions that were asked for, else all there is to say.
+
+    The histogram comes when there is more than one bucket, or with `lengths`.
+    """
     state = {True: ", complete", False: ", NOT complete (no COMPLETE.json)", None: ""}[seen.complete]
-    yield f"{seen.path}: {', '.join(seen.formats)}; {seen.layout}{state}"
+    yield f"{seen.path}: {', '.join(seen.formats) or 'no shard'}; {seen.layout}{state}"
+    if seen.documents or seen.places:
+        for document in seen.documents:
+            yield from _document_lines(document)
+        for place in seen.places:
+            yield (
+                f"token {place.position:,}: shard {place.shard}, token {place.offset:,} "
+                f"({place.file} byte {place.byte:,}), document {place.document:,} token {place.within:,}, id {place.id}"
+            )
+    else:
+        yield from _summary_lines(seen, lengths=lengths)
+    yield from finding_lines(seen.findings, seen.counts)
+
+
+def _summary_lines(seen: Inspection, *, lengths: bool) -> Iterator[str]:
     for name, counts in seen.splits.items():
-        label = name or "corpus"
-        yield (
-            f"  {label}: {counts['shards']:,} shards, {counts['documents']:,} documents, "
-            f"{counts['sequences']:,} sequences, {counts['tokens']:,} tokens"
-        )
+        units = ["shard", "document", *(["sequence"] if counts["sequences"] != counts["documents"] else []), "token"]
+        label = f"{name}: " if name else ""
+        yield f"  {label}{', '.join(counted(counts[unit + 's'], unit) for unit in units)}"
         if name in seen.identity:
             yield f"    identity {seen.identity[name]} (as recorded)"
     yield f"  ids: {', '.join(seen.dtypes) or 'none'}"
@@ -42,26 +63,34 @@ def inspection_lines(seen: Inspection, *, lengths: bool = False) -> Iterator[str
         )
         yield f"  tokenizer: {', '.join(facts)}"
     if seen.quantiles:
-        yield "  document lengths: " + ", ".join(f"q{q:g} {length:,}" for q, length in seen.quantiles.items())
+        named = (f"{_NAMES.get(q, f'p{100 * q:g}')} {length:,}" for q, length in seen.quantiles.items())
+        yield f"  document lengths: {', '.join(named)}"
         yield f"  mean {seen.mean_length:,.1f}, empty {seen.empty_documents:,}"
     if lengths or len(seen.buckets) > 1:
-        yield from (f"  {line}" for line in histogram_lines(seen.buckets, _columns() - 2))
+        bars = histogram_lines(seen.buckets, _columns() - 2, plain=not _takes(BLOCKS))
+        yield from (f"  {line}" for line in bars)
     yield from (f"  note: {note}" for note in seen.notes)
-    yield from (finding.line() for finding in seen.findings)
-    for document in seen.documents:
-        yield from _document_lines(document)
-    for place in seen.places:
+    if lengths:
         yield (
-            f"token {place.position:,}: shard {place.shard}, token {place.offset:,} ({place.file} byte {place.byte:,}), "
-            f"document {place.document:,} token {place.within:,}, id {place.id}"
+            "  note: lengths are of stored tokens, without padding; a training row of S inputs reads S + 1 of them, and "
+            "the next row begins at the last one"
         )
+
+
+def _takes(text: str) -> bool:
+    """Return whether the standard output can show these characters."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def _document_lines(document: Document) -> Iterator[str]:
     ids = document.ids
     shown = " ".join(map(str, ids[:SHOWN_IDS])) + (f" ... {ids[-1]}" if len(ids) > SHOWN_IDS else "")
     yield (
-        f"document {document.number:,}: {len(ids):,} ids, number {document.local:,} of {document.shard} "
+        f"document {document.number:,}: {counted(len(ids), 'id')}, number {document.local:,} of {document.shard} "
         f"({document.file} byte {document.byte:,})"
     )
     yield f"  {shown}"
@@ -69,9 +98,14 @@ def _document_lines(document: Document) -> Iterator[str]:
         yield f"  no text: {document.why_no_text}"
         return
     text = document.text
-    yield from (f"  | {line}" for line in text[:SHOWN_CHARACTERS].splitlines())
+    yield from (f"  | {_shown(line)}" for line in text[:SHOWN_CHARACTERS].splitlines())
     if len(text) > SHOWN_CHARACTERS:
         yield f"  ... {len(text) - SHOWN_CHARACTERS:,} more characters (--json shows all)"
+
+
+def _shown(line: str) -> str:
+    """Return a line without characters that would move the cursor or hide what is written."""
+    return "".join(one if one.isprintable() or one == "\t" else one.encode("unicode_escape").decode() for one in line)
 
 
 def _columns() -> int:

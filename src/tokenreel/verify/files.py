@@ -125,7 +125,15 @@ def check_parts(target: Target, findings: Findings) -> None:
         return
     complete = target.complete.value if target.complete else None
     if target.complete is None:
-        findings.incomplete("MAN046", path=COMPLETE, expected="written when everything else is", found="no such file")
+        findings.incomplete(
+            "MAN046",
+            "a build is at work in this folder: wait until it ends"
+            if target.at_work
+            else "the build did not come to its end: run it again, finished parts are kept",
+            path=COMPLETE,
+            expected="written when everything else is",
+            found="no such file",
+        )
     said: list[tuple[str, int]] = []
     config = target.run_config.value if target.run_config else None
     if config is not None and config.inputs:

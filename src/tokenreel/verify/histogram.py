@@ -10,14 +10,18 @@ if TYPE_CHECKING:
 BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
-def histogram_lines(buckets: Sequence[tuple[int, int, int]], width: int = 78) -> list[str]:
+def histogram_lines(buckets: Sequence[tuple[int, int, int]], width: int = 78, *, plain: bool = False) -> list[str]:
     """Return one line per bucket, of at most `width` columns: range, count, a bar to the scale of the largest.
+
+    `plain` draws bars of ``#``, for outputs that have no other characters.
 
     >>> for line in histogram_lines([(0, 0, 1), (2, 3, 4), (4, 7, 2)], 24):
     ...     print(line)
       0  1  ████
     2-3  4  ████████████████
     4-7  2  ████████
+    >>> histogram_lines([(2, 3, 4), (4, 7, 2)], 20, plain=True)
+    ['2-3  4  ############', '4-7  2  ######']
     """
     if not buckets:
         return []
@@ -28,7 +32,8 @@ def histogram_lines(buckets: Sequence[tuple[int, int, int]], width: int = 78) ->
     largest = max(count for _, _, count in buckets)
     lines = []
     for label, text, (_, _, count) in zip(labels, counts, buckets, strict=True):
-        eighths = max(1, round(count * room * 8 / largest)) if count else 0
-        bar = "█" * (eighths // 8) + (BLOCKS[eighths % 8] if eighths % 8 else "")
+        steps = 1 if plain else 8
+        length = max(1, round(count * room * steps / largest)) if count else 0
+        bar = "#" * length if plain else "█" * (length // 8) + (BLOCKS[length % 8] if length % 8 else "")
         lines.append(f"{label:>{left}}  {text:>{middle}}  {bar}".rstrip())
     return lines

@@ -13,10 +13,12 @@ from tokenreel.corpus.lengths import Lengths
 from tokenreel.errors import DocumentError, SplitError
 from tokenreel.verify.finding import Findings
 from tokenreel.verify.histogram import histogram_lines
+from tokenreel.verify.other_files import what_is_there
 from tokenreel.verify.pairs import check_structure
-from tokenreel.verify.stream import BLOCK_DOCUMENTS, choose_documents, read_pieces
-from tokenreel.verify.target import open_target
+from tokenreel.verify.stream import BLOCK_DOCUMENTS, choose_documents, read_pieces, read_sample
+from tokenreel.verify.target import no_such_split, open_target
 from tokenreel.verify.texts import find_tokenizer
+from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
     import os
@@ -115,6 +117,8 @@ class Inspection:
     empty_documents: int
     notes: tuple[str, ...]
     findings: tuple[Finding, ...]
+    counts: dict[str, int] = field(default_factory=dict)
+    """All findings by code, kept or not."""
     identity: dict[str, str] = field(default_factory=dict)
     """By split, as recorded; not computed here."""
     tokenizer: dict[str, Any] = field(default_factory=dict)
@@ -149,8 +153,10 @@ def inspect(
 ) -> Inspection:
     """Return what a path holds; reads tables whole, sidecars, and a sample of documents. About 20 ms a million documents.
 
-    `documents` and `at` (token positions) are looked up in `split`, or in the corpus where it has no splits; with
-    several and none chosen raises `SplitError` (SPL001). Raises `DocumentError` (DOC001, DOC004) for numbers outside.
+    `documents` (negative: from the end) and `at` (token positions) are looked up in `split`, or in the corpus where it
+    has no splits; with several and none chosen raises `SplitError` (SPL001), and SPL002 for a split without a document.
+    A `vocab` that is given is checked on the sample. Raises `DocumentError`: DOC001, DOC004 for numbers outside, DOC006
+    where there is no shard.
 
     >>> from tokenreel.formats.megatron_write import MegatronWriter
     >>> import tempfile
@@ -166,9 +172,19 @@ def inspect(
     """
     findings = Findings()
     target = open_target(path, findings, boundary=boundary, vocab=vocab)
+    target.tokenizer = tokenizer
     try:
+        if not target.shards and not target.built:
+            raise DocumentError(
+                "DOC006",
+                what_is_there(target),
+                path=target.path,
+                found=counted(len(target.sizes), "file"),
+                hint="tokenreel formats",
+            )
         check_structure(target, findings)
         opened = list(target.opened())
+        notes = [*_notes(target, opened), *_check_vocabulary(target, findings, vocab, sample, seed)]
         lengths = Lengths()
         for _, shard in opened:
             for first in range(0, shard.documents, BLOCK_DOCUMENTS):
@@ -189,8 +205,9 @@ def inspect(
             lengths.total / lengths.count if lengths.count else 0.0,
             lengths.buckets(),
             sum(count for low, _, count in lengths.buckets() if low == 0),
-            _notes(target, opened),
+            tuple(notes),
             tuple(findings.kept),
+            findings.counts,
             _identities(target),
             _tokenizer(target),
             tuple(_documents(target, chosen, wanted, tokenizer, findings)),
@@ -249,11 +266,7 @@ def _ends(target: Target, opened: list[tuple[Found, Shard]], sample: int, seed: 
 
 
 def _notes(target: Target, opened: list[tuple[Found, Shard]]) -> tuple[str, ...]:
-    tokens = sum(shard.tokens for _, shard in opened)
-    notes = [
-        f"stored tokens: {tokens:,}, without padding; a training row of S inputs reads S + 1 of them, "
-        "and the next row begins at the last one"
-    ]
+    notes = []
     for chosen in target.splits().values():
         pair = order_finding([found.name for found in chosen])
         if pair is not None:
@@ -261,6 +274,21 @@ def _notes(target: Target, opened: list[tuple[Found, Shard]]) -> tuple[str, ...]
     if any(shard.sequences != shard.documents for _, shard in opened):
         notes.append("some documents have several sequences, or none; Megatron's GPT data orders sequences")
     return tuple(notes)
+
+
+def _check_vocabulary(target: Target, findings: Findings, vocab: int | None, sample: int, seed: int) -> Iterable[str]:
+    """Check the ids of sampled documents against a vocabulary that was given, and yield what came out."""
+    if vocab is None:
+        return
+    beyond = Findings(("TOK020",))
+    read = read_sample(target, beyond, sample, seed)
+    findings.merge(beyond)
+    count = beyond.counts.get("TOK020", 0)
+    what = counted(read.documents, "sampled document")
+    if not read.documents:
+        yield f"vocabulary of {vocab:,}: not checked, there are no documents"
+    else:
+        yield f"vocabulary of {vocab:,}: {counted(count, 'id') if count else 'no id'} of {what} beyond it"
 
 
 def _identities(target: Target) -> dict[str, str]:
@@ -282,7 +310,7 @@ def _chosen(target: Target, split: str | None, *, needed: bool) -> list[tuple[Fo
     """Return the shards that numbers count over."""
     splits = target.splits()
     if split is not None and split not in splits:
-        raise SplitError("SPL002", path=target.path, expected=f"one of: {', '.join(splits) or 'none'}", found=split)
+        raise no_such_split(target.path, split, (name for name in splits if name), built=target.built)
     if split is None and len(splits) > 1:
         if needed:
             raise SplitError("SPL001", path=target.path, expected=f"one of: {', '.join(splits)}", hint="--split train")
@@ -303,10 +331,11 @@ def _documents(
     tok, why = find_tokenizer(target, tokenizer, findings)
     bases = np.cumsum([0, *(shard.documents for _, shard in chosen)])
     for number in wanted:
-        if not 0 <= number < int(bases[-1]):
-            raise DocumentError(
-                "DOC001", path=target.path, document=number, expected=f"0 <= number < {int(bases[-1])}", found=number
-            )
+        total = int(bases[-1])
+        if not -total <= number < total:
+            known = f"0 <= number < {total}, or from -{total} on from the end" if total else "no document is there"
+            raise DocumentError("DOC001", path=target.path, document=number, expected=known, found=number)
+        number += total if number < 0 else 0  # noqa: PLW2901
         home = int(np.searchsorted(bases, number, side="right")) - 1
         found, shard = chosen[home]
         local = number - int(bases[home])

@@ -9,7 +9,9 @@ from tokenreel.corpus.layout import order_finding
 from tokenreel.errors import TokenreelError
 from tokenreel.formats.megatron_check import OVERRULABLE, check_pair
 from tokenreel.verify.finding import Finding
+from tokenreel.verify.other_files import what_is_there
 from tokenreel.verify.target import tokenizer_fact
+from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
     from tokenreel.formats import Found, Problem
@@ -26,7 +28,10 @@ def check_structure(target: Target, findings: Findings) -> None:
     Cost: reads every ``.idx`` once, about 10 ms per million documents.
     """
     if not target.shards and not target.built:
-        findings.error("DOC006", path=None, found=f"{len(target.sizes)} files")
+        if target.at_work:
+            findings.incomplete("MAN046", "a build is at work in this folder and has written nothing yet")
+        else:
+            findings.error("DOC006", what_is_there(target), found=counted(len(target.sizes), "file"))
     for found in target.shards:
         _check_one(target, found, findings)
 

@@ -9,6 +9,8 @@ from tokenreel.errors import EXIT_DATA, EXIT_INCOMPLETE, EXIT_OK
 from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from tokenreel.verify.finding import Finding, NotChecked, Severity
 
 SHOWN = 3
@@ -86,7 +88,7 @@ class Report:
         With `verbose` every check that was made has its line, else they are counted.
         """
         out = [self.verdict()]
-        out += self._finding_lines()
+        out += finding_lines(self.findings, self.counts)
         out += [f"  {hint}" for hint in self.hints]
         out += self._fact_lines()
         out += self._check_lines(verbose=verbose)
@@ -120,18 +122,6 @@ class Report:
             how = "headers and tables read" if self.facts.get("shards") else ""
         return ", ".join(part for part in (counts, how) if part)
 
-    def _finding_lines(self) -> list[str]:
-        out, shown = [], dict.fromkeys(self.counts, 0)
-        last = {finding.code: number for number, finding in enumerate(self.findings)}
-        for number, finding in enumerate(self.findings):
-            code = finding.code
-            if shown[code] < SHOWN:
-                shown[code] += 1
-                out.append(finding.line())
-            if number == last[code] and self.counts[code] > shown[code]:
-                out.append(f"  and {self.counts[code] - shown[code]:,} more {code}")
-        return out
-
     def _fact_lines(self) -> list[str]:
         out = [f"  {name}: {_counts(row)}" for name, row in self.facts.get("splits", {}).items()]
         if "validation_share_of_documents" in self.facts:
@@ -151,3 +141,18 @@ class Report:
 
 def _counts(facts: dict[str, Any]) -> str:
     return ", ".join(counted(facts[name], name[:-1]) for name in ("shards", "documents", "tokens") if name in facts)
+
+
+def finding_lines(findings: Iterable[Finding], counts: Mapping[str, int]) -> list[str]:
+    """Return a line for each of the first findings of every code, and how many more of it there are."""
+    found = list(findings)
+    out, shown = [], dict.fromkeys(counts, 0)
+    last = {finding.code: number for number, finding in enumerate(found)}
+    for number, finding in enumerate(found):
+        code = finding.code
+        if shown[code] < SHOWN:
+            shown[code] += 1
+            out.append(finding.line())
+        if number == last[code] and counts[code] > shown[code]:
+            out.append(f"  and {counts[code] - shown[code]:,} more {code}")
+    return out

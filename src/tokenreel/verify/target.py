@@ -10,12 +10,24 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from tokenreel.corpus.layout import split_of, splits_of
+from tokenreel.corpus.layout import SPLIT_NAMES, split_of, splits_of
 from tokenreel.corpus.manifest import MANIFEST_FORMAT, Manifest
-from tokenreel.corpus.receipts import COMPLETE_FORMAT, RECEIPT_FORMAT, Complete, Receipt, RunConfig, Stats, parse_as
-from tokenreel.errors import FormatError, StorageError, TokenreelError, UsageError
+from tokenreel.corpus.receipts import (
+    COMPLETE_FORMAT,
+    RECEIPT_FORMAT,
+    SPLITS,
+    Complete,
+    Receipt,
+    RunConfig,
+    Stats,
+    parse_as,
+)
+from tokenreel.errors import DocumentError, FormatError, SplitError, StorageError, TokenreelError, UsageError
 from tokenreel.formats import Boundary, Found, find_shards, open_shard
 from tokenreel.store import LocalStore, loads_strict
+from tokenreel.store.atomic import read_error
+from tokenreel.verify.at_work import build_at_work
+from tokenreel.verify.other_files import HEAD, what_it_is
 
 if TYPE_CHECKING:
     import os
@@ -104,6 +116,13 @@ class Target:
     def built(self) -> bool:
         """Whether a build wrote it (or began to): sidecars of a build are there."""
         return bool(self.run_config or self.complete or self.receipts) and self.only is None
+
+    @cached_property
+    def at_work(self) -> bool:
+        """Whether a build is at work in the folder; asked only where it is not complete."""
+        if self.complete is not None or not isinstance(self.store, LocalStore):
+            return False
+        return build_at_work(self.store.root)
 
     @property
     def whole(self) -> bool:
@@ -249,12 +268,40 @@ def _place(path: Path) -> tuple[Path, str | None, str | None]:
     """Return (folder, shard name or None, split or None) for what was typed; as `tokenreel.open` takes it."""
     if path.is_dir():
         return path, None, None
-    name = path.name[:-4] if path.suffix in {".bin", ".idx"} else path.name
-    if path.is_file() or any(path.with_name(name + suffix).is_file() for suffix in (".bin", ".idx")):
+    is_shard = path.suffix in {".bin", ".idx"}
+    name = path.name[:-4] if is_shard else path.name
+    if any(path.with_name(name + suffix).is_file() for suffix in (".bin", ".idx")):
         return path.parent, name, None
-    if path.parent.is_dir() and name and (path.parent / SHARDS / name).is_dir():
-        return path.parent, None, name
+    if path.is_file():
+        raise _no_shard(path)
+    root = path.parent
+    if name and root.is_dir() and ((root / SHARDS).is_dir() or (root / RUN_CONFIG).is_file()):
+        if (root / SHARDS / name).is_dir():
+            return root, None, name
+        if name in SPLIT_NAMES:
+            raise no_such_split(str(root), name, sorted(one.name for one in (root / SHARDS).glob("*") if one.is_dir()))
     raise StorageError("STO001", path=path, hint=f"ls -l {path.parent}")
+
+
+def _no_shard(path: Path) -> DocumentError:
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+    except OSError as error:
+        raise read_error(path, error) from error
+    return DocumentError("DOC006", what_it_is(head), path=path, hint="tokenreel formats")
+
+
+def no_such_split(root: str, name: str, known: Iterable[str], *, built: bool = True) -> SplitError:
+    """Return the error for a split without a shard: one that every build has is empty, another is not there."""
+    empty = built and name in SPLITS
+    return SplitError(
+        "SPL002",
+        f"the split {name} is empty: no document of the corpus is in it" if empty else "",
+        path=root,
+        expected=f"one of: {', '.join(known) or 'none'}",
+        found=name,
+    )
 
 
 def _wanted(path: str, only: str | None, split: str | None) -> bool:
