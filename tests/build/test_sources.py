@@ -445,3 +445,33 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, stamped: bool, nam
     with pytest.raises(TokenreelError) as caught:
         read_on()
     assert caught.value.code == "SRC012"
+
+
+def test_a_mark_across_members_of_plain_text(tmp_path: Path) -> None:
+    data = b"\xef\xbb\xbfone\ntwo\n"
+    for separator in (None, "\n"):
+        path = tmp_path / "a.txt.gz"
+        path.write_bytes(b"".join(gzip.compress(data[k : k + 1]) for k in range(len(data))))
+        assert "".join(texts(records(path, separator=separator))).startswith("one")
+
+
+def test_a_window_that_takes_too_much_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.zst"
+    parameters = zstandard.ZstdCompressionParameters(window_log=28, strategy=1)
+    writer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    path.write_bytes(writer.compress(jsonl(TEXTS)) + writer.flush())
+    with pytest.raises(SourceError, match="SRC011") as caught:
+        records(path)
+    assert "128 MiB" in caught.value.message
+    assert "--long" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_text_that_is_something_else(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    for data, hint in (("سلام".encode("utf-16"), "iconv -f UTF-16"), (b"PAR1\x15\xffPAR1", 'format = "parquet"')):
+        path.write_bytes(COMPRESS[suffix](data))
+        with pytest.raises(SourceError, match="SRC001") as caught:
+            records(path)
+        assert hint in str(caught.value.hint)
+        assert ("decompressed data" in caught.value.message) == bool(suffix)

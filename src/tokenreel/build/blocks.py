@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 READ_BYTES = 1 << 20
+_MARK = b"\xef\xbb\xbf"
+_WINDOW_LOG = 27
+"""zstd's own limit: a frame that needs a larger window needs as much memory to be read."""
 _PORTIONS = {"gz": 1 << 16, "xz": 1 << 16, "zst": 1 << 14}
 """Compressed bytes handed on at a time: what bounds memory when a few bytes expand to very many."""
 
@@ -107,25 +110,63 @@ class InputBytes:
         return SourceError("SRC012", path=self.path, expected=expected, found=found, hint=hint)
 
 
-def decompressed(raw: Iterator[bytes], path: str) -> Iterator[bytes]:
-    """Yield the bytes inside a file, whatever it is compressed with; told by content, a ``.gz`` name alone says nothing.
+def decompressed(raw: Iterator[bytes], path: str) -> Decompressed:
+    """Return an iterator of the bytes inside a file, whatever it is compressed with.
 
-    Raises `SourceError`: SRC010 the compressed data end too early, SRC011 they are damaged, or the name promises a
-    compression that the content is not.
+    That is told by content; a ``.gz`` name alone says nothing. Raises `SourceError`: SRC010 the compressed data end too
+    early, SRC011 they are damaged, or the name promises a compression that the content is not. Offsets in these errors
+    count bytes of the file as it is.
     """
-    first = next(raw, b"")
-    kind = compression(first)
-    promised = path.rpartition(".")[2].lower()
-    if kind is None:
+    return Decompressed(raw, path)
+
+
+class Decompressed:
+    """Yields blocks; see `decompressed`."""
+
+    __slots__ = ("_blocks", "compression")
+
+    def __init__(self, raw: Iterator[bytes], path: str) -> None:
+        self.compression: str | None = None
+        """What the file is compressed with; known when the first block is."""
+        self._blocks = self._inside(raw, path)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> bytes:
+        """Return the next block."""
+        return next(self._blocks)
+
+    def _inside(self, raw: Iterator[bytes], path: str) -> Iterator[bytes]:
+        first = next(raw, b"")
+        self.compression = compression(first)
+        if self.compression is not None:
+            yield from _inflate(self.compression, first, raw, path)
+            return
+        promised = path.rpartition(".")[2].lower()
         if first and promised in _PORTIONS:
-            raise SourceError(
-                "SRC011", f"its name ends in .{promised}, its bytes are not", path=path, offset=0, found=first[:4].hex()
-            )
+            message = f"The file's name ends in .{promised}, and its bytes are something else."
+            raise SourceError("SRC011", message, path=path, offset=0, found=first[:4].hex(), hint=f"file {path}")
         if first:
             yield first
         yield from raw
-        return
-    yield from _inflate(kind, first, raw, path)
+
+
+def without_mark(blocks: Iterator[bytes]) -> tuple[int, Iterator[bytes]]:
+    """Return the size of the UTF-8 byte order mark at the very beginning, 0 or 3, and the blocks after it.
+
+    Blocks may be of any size: each member of a compressed file begins a new one.
+
+    >>> skipped, rest = without_mark(iter([bytes([0xEF]), bytes([0xBB, 0xBF, 0x61]), b"b"]))
+    >>> skipped, list(rest)
+    (3, [b'a', b'b'])
+    """
+    head = b""
+    while len(head) < len(_MARK) and (block := next(blocks, b"")):
+        head += block
+    body = head.removeprefix(_MARK)
+    return len(head) - len(body), itertools.chain((body,), blocks) if body else blocks
 
 
 class _Member(Protocol):
@@ -154,7 +195,7 @@ def _inflate(kind: str, first: bytes, raw: Iterator[bytes], path: str) -> Iterat
             try:
                 out = member.decompress(data)
             except errors as error:
-                raise SourceError("SRC011", str(error), path=path, offset=offset) from error
+                raise _damaged(kind, error, path, offset) from error
             if out:
                 yield out
             data = b""
@@ -165,6 +206,16 @@ def _inflate(kind: str, first: bytes, raw: Iterator[bytes], path: str) -> Iterat
         raise SourceError(
             "SRC010", path=path, offset=offset, expected=f"the end of the {kind} data", found="the end of the file"
         )
+
+
+def _damaged(kind: str, error: Exception, path: str, offset: int) -> SourceError:
+    message, hint = f"The {kind} data do not decompress: {error}.", f"fetch {path} again"
+    if "too much memory" in str(error):
+        message = (
+            f"Reading this zstd frame takes a window of more than {1 << _WINDOW_LOG >> 20} MiB (zstd --long, --ultra)."
+        )
+        hint = f"zstd -dc --long=31 {path} | zstd --long={_WINDOW_LOG} -o SMALLER.zst"
+    return SourceError("SRC011", message, path=path, offset=offset, hint=hint)
 
 
 def _portions(first: bytes, raw: Iterator[bytes], size: int) -> Iterator[bytes]:
@@ -179,7 +230,7 @@ def _opener(kind: str) -> Any:
     if kind == "xz":
         return lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
     zstandard = require("zstandard", extra="build")
-    return lambda: zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+    return lambda: zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG).decompressobj()
 
 
 def _zstd_errors(kind: str) -> tuple[type[Exception], ...]:

@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from tokenreel.build.records import Records, upstream_id
-from tokenreel.errors import SourceError, require
+from tokenreel.build.blocks import without_mark
+from tokenreel.build.jsonl_errors import Line, diagnose, escapes, refuse_twice
+from tokenreel.build.records import Records
+from tokenreel.errors import require
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
 
     from tokenreel.build.records import SourceShape
 
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
+_BLOCK = 1 << 17
 _FAST_LIMIT = (1 << 31) - 8
 """Arrow's parser takes blocks of less than 2 GiB."""
-_BOM = b"\xef\xbb\xbf"
-_SURROGATE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
-)
+_NO_NUMBER = (r"NaN[ \t\r]*[,\]}]", r"Inf(?:inity)?[ \t\r]*[,\]}]")
+"""Arrow's parser takes these for numbers, RFC 8259 does not."""
 
 
 def read_jsonl(blocks: Iterator[bytes], path: str, shape: SourceShape, chunk_bytes: int) -> Iterator[Records]:
     """Yield the records of JSON lines (decompressed bytes) in chunks of about `chunk_bytes`; a longer line is one chunk.
 
-    A byte order mark at the very beginning is passed over; blank lines are passed over and counted; CRLF is fine, and so
-    is a last line without newline. Raises `SourceError`: SRC001 not UTF-8, SRC002 a lone surrogate, SRC003 not JSON,
-    SRC004 not an object, SRC005 no such field, SRC006 a field of another type, SRC007 a key twice. Cost: about 3 ms a MB.
+    Lines are strict JSON (RFC 8259): no NaN, valid UTF-8 in every field, no lone surrogate; objects may nest to any
+    depth. Whether a line is taken depends on that line alone. A byte order mark at the very beginning is passed over;
+    blank lines are passed over and counted; CRLF is fine, and so is a last line without newline. Raises `SourceError`:
+    SRC001 not UTF-8, SRC002 a lone surrogate, SRC003 not JSON, SRC004 not an object, SRC005 no such field, SRC006 a
+    field of another type, SRC007 a key twice. Cost: about 1.5 ms a MB.
     """
-    reader = _Reader(path, shape)
-    first = next(blocks, b"")
-    body = first.removeprefix(_BOM)
-    reader.skip(len(first) - len(body))
-    blocks = itertools.chain((body,), blocks)
-    for data in _whole_lines(blocks, chunk_bytes):
+    skipped, rest = without_mark(blocks)
+    reader = _Reader(path, shape, inside=getattr(blocks, "compression", None))
+    reader.skip(skipped)
+    for data in _whole_lines(rest, chunk_bytes):
         records = reader.chunk(data)
         if len(records) or records.blank:
             yield records
@@ -67,6 +69,14 @@ def _whole_lines(blocks: Iterator[bytes], chunk_bytes: int) -> Iterator[bytes]:
         yield rest
 
 
+class _Columns(NamedTuple):
+    """What Arrow's parser made of some lines."""
+
+    texts: Any
+    ids: list[str | None] | None
+    sources: list[str] | None
+
+
 @dataclass(slots=True)
 class _Position:
     """How far a reader has come: records, lines and bytes before the next chunk."""
@@ -77,14 +87,20 @@ class _Position:
 
 
 class _Reader:
-    """Decodes runs of whole lines of one file."""
+    """Decodes runs of whole lines of one file.
 
-    def __init__(self, path: str, shape: SourceShape) -> None:
+    Two parsers share the work. Arrow's is fast on whole chunks, and what it refuses, or might take and should not, is
+    looked at line by line with msgspec's. A line that msgspec refuses is given to Arrow once more, alone: so what is
+    taken is what either takes of the line by itself, whatever stands beside it.
+    """
+
+    def __init__(self, path: str, shape: SourceShape, inside: str | None = None) -> None:
         self._pa = require("pyarrow", extra="build")
         self._path = path
         self._shape = shape
+        self._inside = inside
         self._at = _Position()
-        self._names = [name for name in (shape.text, shape.id, shape.source_field) if name is not None]
+        self._names = list(dict.fromkeys(n for n in (shape.text, shape.id, shape.source_field) if n is not None))
         kinds: dict[str, tuple[str, Any]] = {shape.text: ("text", str)}
         if shape.id is not None:
             kinds.setdefault(shape.id, ("upstream", str | int))
@@ -92,11 +108,12 @@ class _Reader:
             kinds.setdefault(shape.source_field, ("source", str))
         self._id = kinds[shape.id][0] if shape.id is not None else ""
         self._source = kinds[shape.source_field][0] if shape.source_field is not None else ""
-        record = msgspec.defstruct(
+        self._struct = msgspec.defstruct(
             "Record", list(kinds.values()), rename={kind[0]: name for name, kind in kinds.items()}, gc=False
         )
-        self._decode = msgspec.json.Decoder(record).decode
+        self._decode = msgspec.json.Decoder(self._struct).decode
         self._id_kind = self._pa.large_string()
+        self._escaped = re.compile(b"|".join(map(escapes, self._names)))
 
     def skip(self, size: int) -> None:
         """Count bytes before the first line."""
@@ -105,53 +122,60 @@ class _Reader:
     def chunk(self, data: bytes) -> Records:
         """Return the records of whole lines."""
         at = self._at
-        records = self._fast(data)
-        lines = 0 if records is None else len(records)
-        if records is None:
+        found = self._fast(data)
+        if found is None:
             lines = data.count(b"\n") + (not data.endswith(b"\n"))
             records = self._careful(data)
+        else:
+            lines = len(found.texts)
+            numbers = range(at.line, at.line + lines)
+            records = Records(found.texts, at.record, found.ids, found.sources, numbers)
         at.record += len(records)
         at.line += lines
         at.offset += len(data)
         return records
 
-    def _fast(self, data: bytes) -> Records | None:
+    def _fast(self, data: bytes) -> _Columns | None:
         """Return the records as Arrow's parser sees them, or None where it, or the shape of the lines, is not certain.
 
         Every line begins with a brace and ends with one, and there are as many records as lines: then each line is one
-        record, because no JSON value goes on across such a line end. Nulls, missing fields, keys that stand twice, and
-        whatever Arrow refuses are left to `_careful`, which says what is wrong.
+        record, because no JSON value goes on across such a line end. Arrow refuses a field of ours that stands twice,
+        however its name is spelled. What it would take and must not is looked for before: bytes that are not UTF-8
+        and numbers that are none. Nulls and missing fields are left to `_careful`, which says what is wrong.
         """
         pa = self._pa
-        lines = _brace_lines(data)
-        if lines is None or len(data) >= _FAST_LIMIT:
+        offsets = _brace_lines(data)
+        if offsets is None or len(data) >= _FAST_LIMIT or not _utf8(pa, data) or self._no_number(data, offsets):
             return None
         table = self._parse(data)
-        if table is None or table.num_rows != lines:
+        if table is None or table.num_rows != len(offsets) - 1:
             return None
-        columns = {name: _one_chunk(pa, table.column(name)) for name in dict.fromkeys(self._names)}
+        columns = {name: _one_chunk(pa, table.column(name)) for name in self._names}
         if any(column.null_count for column in columns.values()):
             return None
         shape = self._shape
-        ids = sources = None
-        try:
-            if shape.id is not None:
-                ids = columns[shape.id].cast(pa.large_string()).to_pylist()
-            if shape.source_field is not None:
-                sources = columns[shape.source_field].to_pylist()
-        except UnicodeDecodeError:
-            return None
+        ids = None if shape.id is None else columns[shape.id].cast(pa.large_string()).to_pylist()
+        sources = None if shape.source_field is None else columns[shape.source_field].to_pylist()
         if sources is not None and "" in sources:
             return None
-        at = _Position(self._at.record, self._at.line, self._at.offset)
+        return _Columns(columns[shape.text], ids, sources)
 
-        def explain() -> None:
-            again = _Reader(self._path, shape)
-            again._at = at
-            again._careful(data)
+    def _no_number(self, data: bytes, offsets: npt.NDArray[np.int64]) -> bool:
+        """Return whether NaN or an infinity may stand outside a string: whether msgspec refuses a line that spells one."""
+        import pyarrow.compute as pc
 
-        numbers = range(at.line, at.line + lines)
-        return Records(columns[shape.text], at.record, ids, sources, numbers, explain=explain)
+        pa = self._pa
+        lines = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, [None, *map(pa.py_buffer, (offsets, data))])
+        for pattern in _NO_NUMBER:
+            # RE2 looks for a fixed beginning many times faster than Python's expressions do.
+            if not pc.count_substring_regex(_as_one(pa, data, pa.large_binary()), pattern)[0].as_py():
+                continue
+            for line in lines.filter(pc.match_substring_regex(lines, pattern)).to_pylist():
+                try:
+                    self._decode(line)
+                except (msgspec.DecodeError, RecursionError):
+                    return True
+        return False
 
     def _parse(self, data: bytes) -> Any:
         pa = self._pa
@@ -178,99 +202,93 @@ class _Reader:
         return None
 
     def _careful(self, data: bytes) -> Records:
-        """Return the records line by line; raises what is wrong, with its place."""
+        """Return the records line by line; raises what is wrong with the first line that is wrong, with its place."""
         lines = data.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        decoded, numbers = self._one_by_one(lines)
-        if any(data.count(key) > len(decoded) for key in map(_key, self._names)):
-            self._refuse_twice(lines)
+        decoded: list[Any] = []
+        numbers: list[int] = []
+        offset = self._at.offset
+        unchecked = not _utf8(self._pa, data)
+        for number, line in enumerate(lines, self._at.line):
+            cut = number == self._at.line + len(lines) - 1 and not data.endswith(b"\n")
+            place = Line(line, self._path, number, offset, self._inside, cut)
+            try:
+                if unchecked:
+                    line.decode()
+                record: Any = self._decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                bare = line.strip(b" \t\r")
+                record = self._alone(bare) if bare else None
+                if bare and record is None:
+                    raise diagnose(place, self._shape, error) from error
+            if record is not None:
+                self._check(record, place)
+                decoded.append(record)
+                numbers.append(number)
+            offset += len(line) + 1
         texts = self._pa.array([one.text for one in decoded], self._pa.large_string())
         ids: list[str | None] | None = None
         if self._id:
-            values = [getattr(one, self._id) for one in decoded]
-            ids = [upstream_id(one, path=self._path, line=line) for one, line in zip(values, numbers, strict=True)]
+            ids = [str(getattr(one, self._id)) for one in decoded]
         sources = [getattr(one, self._source) for one in decoded] if self._source else None
-        if sources is not None and "" in sources:
-            raise SourceError(
+        return Records(texts, self._at.record, ids, sources, numbers, len(lines) - len(decoded))
+
+    def _alone(self, line: bytes) -> Any:
+        """Return a line's record as Arrow's parser sees it (it follows any depth of nesting), or None."""
+        found = self._fast(line)
+        if found is None:
+            return None
+        facts = {"text": found.texts[0].as_py()}
+        if self._id:
+            facts[self._id] = (found.ids or [])[0]
+        if self._source:
+            facts[self._source] = (found.sources or [])[0]
+        return self._struct(**facts)
+
+    def _check(self, record: Any, place: Line) -> None:
+        """Raise what msgspec does not look for: a field of ours that stands twice, a source without a name."""
+        line = place.data
+        if any(line.count(key) > 1 for key in map(_key, self._names)) or self._escaped.search(line):
+            try:
+                refuse_twice(place, self._names)
+            except RecursionError:
+                # Nested so deeply that only Arrow's parser can say; it does not say where.
+                if self._alone(line.strip(b" \t\r")) is None:
+                    raise place.error("SRC007", "A key stands twice in one object.") from None
+        if self._source and not getattr(record, self._source):
+            name = self._shape.source_field
+            raise place.error(
                 "SRC006",
-                f"the field {self._shape.source_field!r} is empty",
-                path=self._path,
-                line=numbers[sources.index("")],
+                f"The field {name!r}, which says a document's source, is empty.",
                 expected="the name of a source",
                 found="an empty string",
             )
-        return Records(texts, self._at.record, ids, sources, numbers, len(lines) - len(decoded))
-
-    def _one_by_one(self, lines: list[bytes]) -> tuple[list[Any], list[int]]:
-        decoded, numbers = [], []
-        offset = self._at.offset
-        for number, line in enumerate(lines, self._at.line):
-            try:
-                decoded.append(self._decode(line))
-                numbers.append(number)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                if line.strip(b" \t\r"):
-                    raise self._diagnose(line, number, offset, error) from error
-            offset += len(line) + 1
-        return decoded, numbers
-
-    def _refuse_twice(self, lines: list[bytes]) -> None:
-        offset = self._at.offset
-        for number, line in enumerate(lines, self._at.line):
-            for name, key in zip(self._names, map(_key, self._names), strict=True):
-                if line.count(key) > 1 and name in _keys_twice(line):
-                    at = offset + line.rfind(key)
-                    raise SourceError("SRC007", f"the key {name!r}", path=self._path, line=number, offset=at)
-            offset += len(line) + 1
-
-    def _diagnose(self, line: bytes, number: int, offset: int, error: Exception) -> SourceError:
-        """Return the error that says what is wrong with a line that did not decode."""
-
-        def wrong(code: str, message: str = "", at: int = 0, **facts: Any) -> SourceError:
-            return SourceError(code, message, path=self._path, line=number, offset=offset + at, **facts)
-
-        if line[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            return wrong("SRC001", "UTF-16", expected="UTF-8", hint=f"iconv -f UTF-16 -t UTF-8 {self._path}")
-        try:
-            text = line.decode()
-        except UnicodeDecodeError as bad:
-            return wrong("SRC001", at=bad.start, expected="UTF-8", found=f"0x{line[bad.start]:02x} ({bad.reason})")
-        try:
-            value = json.loads(text)
-        except json.JSONDecodeError as bad:
-            return wrong("SRC003", bad.msg, at=len(text[: bad.pos].encode()))
-        except (ValueError, RecursionError) as bad:
-            return wrong("SRC003", str(bad))
-        if not isinstance(value, dict):
-            return wrong("SRC004", expected="an object", found=type(value).__name__)
-        lone = next((match for match in _SURROGATE.finditer(line) if match[1]), None)
-        if lone is not None:
-            return wrong("SRC002", at=lone.start(), expected="a pair of surrogates", found=lone[1].decode())
-        return self._wrong_field(value, error, wrong)
-
-    def _wrong_field(self, value: dict[str, Any], error: Exception, wrong: Callable[..., SourceError]) -> SourceError:
-        for name in self._names:
-            if name not in value:
-                found = "the fields " + ", ".join(list(value)[:8])
-                return wrong("SRC005", f"no field {name!r}", expected=name, found=found)
-            one = value[name]
-            allowed = (str, int) if name == self._shape.id and name != self._shape.text else (str,)
-            if not isinstance(one, allowed) or isinstance(one, bool):
-                expected = "a string" if allowed == (str,) else "a string or an integer"
-                found = "null" if one is None else type(one).__name__
-                return wrong("SRC006", f"the field {name!r}", expected=expected, found=found)
-        return wrong("SRC003", str(error))
 
 
-def _brace_lines(data: bytes) -> int | None:
-    """Return the number of lines if every line begins with ``{`` and ends with ``}`` (then perhaps CR), else None.
+def _utf8(pa: Any, data: bytes) -> bool:
+    try:
+        _as_one(pa, data, pa.large_string()).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _as_one(pa: Any, data: bytes, kind: Any) -> Any:
+    ends = np.array([0, len(data)], np.int64)
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def _brace_lines(data: bytes) -> npt.NDArray[np.int64] | None:
+    """Return where lines begin, and the end, if every line begins with ``{`` and ends with ``}`` (perhaps CR); else None.
 
     >>> _brace_lines(b'{"a":1}\\n{"a":2}\\r\\n'), _brace_lines(b'{"a":1}\\n\\n'), _brace_lines(b'{"a":\\n1}')
-    (2, None, None)
+    (array([ 0,  8, 17]), None, None)
     """
     text = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero(text == _NEWLINE)
+    # A block at a time stays in the cache: several times faster than one pass over everything.
+    found = [np.flatnonzero(text[k : k + _BLOCK] == _NEWLINE) + k for k in range(0, len(text), _BLOCK)]
+    ends = np.concatenate(found)
     if not data.endswith(b"\n"):
         ends = np.append(ends, len(data))
     begins = np.concatenate(([0], ends[:-1] + 1))
@@ -280,7 +298,7 @@ def _brace_lines(data: bytes) -> int | None:
     returned = last == _RETURN
     if bool(returned.any()):
         last = np.where(returned, text[ends - 2], last)
-    return None if bool((last != _CLOSE).any()) else len(ends)
+    return None if bool((last != _CLOSE).any()) else np.append(begins, len(data))
 
 
 def _one_chunk(pa: Any, column: Any) -> Any:
@@ -289,17 +307,3 @@ def _one_chunk(pa: Any, column: Any) -> Any:
 
 def _key(name: str) -> bytes:
     return json.dumps(name, ensure_ascii=False).encode()
-
-
-def _keys_twice(line: bytes) -> set[str]:
-    """Return the keys that stand twice in the outermost object of a line."""
-    twice: set[str] = set()
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in items]
-        twice.clear()  # the outermost object comes last
-        twice.update(key for key in keys if keys.count(key) > 1)
-        return dict(items)
-
-    json.loads(line, object_pairs_hook=pairs)
-    return twice
