@@ -320,3 +320,22 @@ def test_errors_import_nothing_heavy() -> None:
     code = "import sys, tokenreel.errors; print([m for m in ('numpy', 'difflib', 'pyarrow') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("path", "hint", "quoted"),
+    [
+        ("/a b/c", "ls -l /a b/c", "ls -l '/a b/c'"),
+        ("/a b/c", "ls -l /a b", "ls -l '/a b'"),
+        ("/x/$(id)/c", "tokenreel verify /x/$(id)/c --level full", "tokenreel verify '/x/$(id)/c' --level full"),
+        ("/a b/c", "ls -l '/a b/c'", "ls -l '/a b/c'"),
+        ("/a/b", "ls -l /a/b", "ls -l /a/b"),
+        ("/a b/c", "tokenreel explain STO001", "tokenreel explain STO001"),
+        (None, "ls", "ls"),
+    ],
+)
+def test_a_path_in_a_hint_is_one_word_of_the_shell(path: str | None, hint: str, quoted: str) -> None:
+    error = StorageError("STO001", path=path, hint=hint)
+    assert error.hint == quoted
+    again = copy.copy(error)
+    assert again.hint == quoted

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import shlex
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -76,6 +77,8 @@ def explain(code: str) -> Code:
     """
     table = codes()
     wanted = code.strip().upper()
+    if wanted in _WORDS:
+        return _WORDS[wanted]
     if wanted not in table:
         near = nearest(wanted, table)
         raise UsageError(
@@ -86,6 +89,28 @@ def explain(code: str) -> Code:
             hint=f"tokenreel explain {near}" if near else "tokenreel explain --list",
         )
     return table[wanted]
+
+
+_WORDS = {
+    row.code.upper(): row
+    for row in (
+        Code(
+            "bug",
+            "a bug in tokenreel",
+            "The program came to a place where it should never be; exit status 70.",
+            "What it was doing is not done. What was finished before stays as it is.",
+            "Please report the lines printed above the message, and the command.",
+        ),
+        Code(
+            "interrupted",
+            "stopped by a signal",
+            "Ctrl-C (exit status 130) or SIGTERM (143) stopped the command.",
+            "What it was doing is not done; nothing half-written has a final name.",
+            "Run the same command again: a build goes on where it was.",
+        ),
+    )
+}
+"""What ``--json`` prints as a code where none of the table fits."""
 
 
 def nearest(word: str, known: Iterable[object]) -> str | None:
@@ -123,7 +148,7 @@ class TokenreelError(Exception):
         self.message = message
         self.expected = expected
         self.found = found
-        self.hint = hint
+        self.hint = None if hint is None else _quoted(hint, path)
         places: dict[str, object] = {
             "path": None if path is None else str(path),
             "offset": offset,
@@ -190,6 +215,19 @@ def describe(
 
 
 _LABELS = (("line", "line"), ("offset", "byte"), ("shard", "shard"), ("document", "document"))
+
+
+def _quoted(hint: str, path: object) -> str:
+    """Return a command with `path`, or a folder above it, quoted where the shell would take it apart."""
+    text = "" if path is None else str(path)
+    while text.strip("/"):
+        quoted = shlex.quote(text)
+        if quoted in hint and quoted != text:
+            return hint
+        if quoted != text and text in hint:
+            return hint.replace(text, quoted)
+        text = text.rpartition("/")[0]
+    return hint
 
 
 def _plain(value: object) -> object:

@@ -38,6 +38,24 @@ def test_explain() -> None:
     assert wrong.json["error"]["hint"].startswith("tokenreel explain MEG")
 
 
+def test_explain_a_family_and_words() -> None:
+    listed = [row["code"] for row in run("explain", "meg", "--json").json["codes"]]
+    assert listed == [code for code in codes() if code.startswith("MEG")]
+    assert run("explain", "bug").out.startswith("bug: ")
+    assert run("explain", "interrupted", "--json").json["code"] == "interrupted"
+
+
+def test_schema_makes_no_folder_and_writes_over_nothing(tmp_path: Path) -> None:
+    absent = run("schema", "-o", tmp_path / "absent/s.json", "--json")
+    assert (absent.status, absent.json["error"]["code"]) == (3, "STO001")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "s.json").write_text("mine")
+    there = run("schema", "-o", tmp_path / "s.json", "--json")
+    assert (there.status, there.json["error"]["code"]) == (2, "USE011")
+    assert (tmp_path / "s.json").read_text() == "mine"
+    assert run("schema", "-o", tmp_path / "s.json", "--force").status == 0
+
+
 def test_schema_is_one_json_document(tmp_path: Path) -> None:
     shown = run("schema", "recipe")
     assert shown.status == 0

@@ -17,7 +17,7 @@ import pytest
 
 from tokenreel.errors import StorageError
 from tokenreel.store import atomic_write, remove_leftovers, write_bytes_atomic
-from tokenreel.store.atomic import TEMPORARY_SUFFIX, fsync_folder, temporary_name
+from tokenreel.store.atomic import TEMPORARY_SUFFIX, fsync_folder, temporary_name, write_error
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -291,3 +291,16 @@ def test_open_files_are_closed(tmp_path: Path) -> None:
             with atomic_write(tmp_path / "b"):
                 raise ValueError("x")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize(
+    ("number", "command"),
+    [(errno.ENOSPC, "df -h"), (errno.EDQUOT, "df -h"), (errno.EACCES, "ls -ld"), (errno.EROFS, "ls -ld")],
+)
+def test_what_helps_depends_on_what_went_wrong(tmp_path: Path, number: int, command: str) -> None:
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    for target in (folder / "x", folder / "new/deeper/x"):
+        hint = write_error(target, OSError(number, os.strerror(number))).hint
+        assert hint is not None
+        assert hint.startswith(f"{command} '{folder}'")

@@ -82,20 +82,21 @@ def formats_command(*, json: options.Json = False) -> None:
 
 
 def explain_command(
-    code: Annotated[str | None, typer.Argument(help="A code, as in MEG004.")] = None,
+    code: Annotated[str | None, typer.Argument(help="A code, as in MEG004; or a family: MEG lists its codes.")] = None,
     *,
     all_codes: Annotated[bool, typer.Option("--list", help="Print every code with its title.")] = False,
     json: options.Json = False,
 ) -> None:
     """Say what a code means, why it matters and how to mend it."""
-    if all_codes or code is None:
-        rows = list(codes().values())
+    family = (code or "").strip().upper()
+    rows = [row for row in codes().values() if all_codes or code is None or row.code[:3] == family]
+    if rows:
         if json:
             print_json({"codes": [{"code": row.code, "title": row.title} for row in rows]})
         else:
             print_table(("code", "title"), [(row.code, row.title) for row in rows])
         return
-    row = explain(code)
+    row = explain(code or "")
     if json:
         print_json({"code": row.code, "title": row.title, "meaning": row.meaning, "why": row.why, "mend": row.mend})
         return
@@ -108,13 +109,14 @@ def explain_command(
 def schema_command(
     kind: Annotated[str, typer.Argument(help="recipe or run")] = "recipe",
     *,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file that is not there.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     json: options.Json = False,  # noqa: ARG001 (the schema is JSON either way)
 ) -> None:
     """Print the JSON Schema of recipes or of run files."""
     from tokenreel.config.recipe import recipe_schema
     from tokenreel.config.run import run_schema
-    from tokenreel.errors import UsageError
+    from tokenreel.errors import StorageError, UsageError
     from tokenreel.store import dumps_canonical, write_bytes_atomic
 
     schemas = {"recipe": recipe_schema, "run": run_schema}
@@ -123,5 +125,9 @@ def schema_command(
     schema = schemas[kind]()
     if output is None:
         print_json(schema)
-    else:
-        write_bytes_atomic(output, dumps_canonical(schema))
+        return
+    if not output.parent.is_dir():
+        raise StorageError("STO001", path=output.parent, expected="a folder", hint=f"mkdir -p {output.parent}")
+    if output.exists() and not force:
+        raise UsageError("USE011", path=output, hint="tokenreel schema --force ...")
+    write_bytes_atomic(output, dumps_canonical(schema))

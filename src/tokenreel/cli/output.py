@@ -64,7 +64,9 @@ def _lost(error: OSError) -> StorageError | None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):
         return None
-    return StorageError("STO003", f"could not write: {error.strerror or error}", path=STDOUT, hint="df -h . && df -i .")
+    return StorageError(
+        "STO003", f"could not write: {error.strerror or error}", path=STDOUT, hint="tokenreel explain STO003"
+    )
 
 
 def lost_output(error: BaseException) -> StorageError | None:

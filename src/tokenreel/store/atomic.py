@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -117,11 +118,18 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> int:
 
 def write_error(path: object, error: OSError) -> StorageError:
     """Return the `StorageError` (STO003) for an operating-system error while writing `path`."""
+    place = Path(os.fsdecode(path)) if isinstance(path, str | bytes | os.PathLike) else Path()
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if not place.is_dir():
+        place = place.parent
+    there = shlex.quote(str(place))
     return StorageError(
         "STO003",
         f"could not write: {error.strerror or error}",
         path=path,
-        hint="df -h . && df -i .",
+        hint=f"df -h {there} && df -i {there}" if full else f"ls -ld {there}",
     )
 
 
