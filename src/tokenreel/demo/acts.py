@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tokenreel.demo.orders import order
 from tokenreel.demo.texts import write_texts
 from tokenreel.errors import UsageError
 from tokenreel.store import write_bytes_atomic
@@ -47,7 +48,7 @@ id = "id"
 
 MARKER = ".tokenreel-demo"
 """A file that says that a folder is the demo's own, and may be played in again."""
-OURS = frozenset({MARKER, "recipe.toml", "text", "corpus"})
+OURS = frozenset({MARKER, "recipe.toml", "text", "corpus", "orders"})
 
 
 @dataclass
@@ -166,6 +167,7 @@ ACTS: tuple[Act, ...] = (
     Act("Build: train a tokenizer, split, tokenise, receipts", make),
     Act("Verify: every byte", check),
     Act("Look at a document", look),
+    Act("Order: Megatron's and MaxText's index files, compared; a mixture", order),
     Act("Break it, catch it, restore it", damage),
 )
 
