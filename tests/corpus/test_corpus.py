@@ -205,3 +205,12 @@ def test_unknown_boundaries_refuse_document_level_operations(tmp_path: Path) -> 
         with pytest.raises(DocumentError, match="DOC002"):
             use()
     assert corpus.stream(0, 2).tolist() == [5, 1]
+
+
+def test_what_a_corpus_prints_is_one_short_line(tmp_path: Path) -> None:
+    write_pair(tmp_path / "train/part-0", [[[1, 0]], [[2, 0]]])
+    write_pair(tmp_path / "validation/part-0", [[[3, 0]]])
+    corpus = tokenreel.open(tmp_path, boundary="suffix=0")
+    assert repr(corpus) == f"<Corpus {tmp_path}: train 2 documents, 4 tokens; validation 1 document, 2 tokens>"
+    assert repr(corpus.split("train")) == f"<Corpus {corpus.split('train').path}: train 2 documents, 4 tokens>"
+    assert repr(corpus.split("train")[1:2]).endswith(": train 1 document from 1>")

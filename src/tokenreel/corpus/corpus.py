@@ -77,6 +77,19 @@ class Corpus:
         if self.hi is None:
             self.hi = self._documents[-1]
 
+    def __repr__(self) -> str:
+        """Return one short line: where, and how much; nothing is read for it."""
+        kinds = self.split_entries or {self.split_name or "": self.entries}
+        said = []
+        for name, entries in kinds.items():
+            documents, tokens = sum(e.documents for e in entries), sum(e.tokens for e in entries)
+            count = documents if self.split_entries else (self.hi or 0) - self.lo
+            text = f"{name} {count:,} document{'' if count == 1 else 's'}".strip()
+            if not self.boundary.known:
+                text = f"{name} boundaries unknown".strip()
+            said.append(f"{text}, {tokens:,} tokens" if count == documents else f"{text} from {self.lo:,}")
+        return f"<Corpus {self.path}: {'; '.join(said)}>"
+
     # -- splits -------------------------------------------------------------------------------------------------------
 
     @property
