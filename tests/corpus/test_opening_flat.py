@@ -173,6 +173,12 @@ def test_a_declared_boundary_must_occur(llmc: Path) -> None:
             len(corpus)
 
 
+def test_it_prints_as_one_short_line(llmc: Path) -> None:
+    corpus = open_corpus(llmc, boundary=EOT)
+    assert repr(corpus) == f"<StreamCorpus {llmc}: 344 tokens>"
+    assert repr(corpus[2:4]) == f"<StreamCorpus {llmc}: 344 tokens, documents from 2>"
+
+
 def test_adopting_is_refused_and_writes_nothing(llmc: Path) -> None:
     with pytest.raises(UsageError, match="USE006"):
         adopt(llmc, boundary=EOT)

@@ -32,7 +32,7 @@ STRETCHES, STRETCH = 64, 4096
 """Stretches of ids that enter the key of a corpus without a table."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class StreamCorpus(Corpus):
     """A `Corpus` over llm.c shards, headerless files or ``.npy`` files. Made by `tokenreel.open`.
 
@@ -57,6 +57,13 @@ class StreamCorpus(Corpus):
         self._documents = [0, 1]
         self._sequences = [0, 1]
         self._tokens = list(accumulate((entry.tokens for entry in self.entries), initial=0))
+
+    def __repr__(self) -> str:
+        """Return one short line: where, and how much; nothing is read or searched for it."""
+        kinds = self.split_entries or {self.split_name or "": self.entries}
+        said = (f"{name} {sum(e.tokens for e in entries):,} tokens".strip() for name, entries in kinds.items())
+        part = "" if self._is_all else f", documents from {self.lo:,}"
+        return f"<StreamCorpus {self.path}: {'; '.join(said)}{part}>"
 
     def _delimited(self) -> None:
         self._whole()
