@@ -21,7 +21,7 @@ MASKS = (0x01, 0x80, 0xFF)
 def same_contents(one: bytes, two: bytes) -> bool:
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = [parquet.read_table(io.BytesIO(data)) for data in (one, two)]
-    return rows[0].column_names == rows[1].column_names and rows[0].to_pylist() == rows[1].to_pylist()
+    return bool(rows[0].column_names == rows[1].column_names and rows[0].to_pylist() == rows[1].to_pylist())
 
 
 def says_where(report: Report, path: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokenreel.verify.target import MANIFEST
+from tokenreel.verify.target import MANIFEST, eod_inside
 from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def check_inside(target: Target, read: Read, findings: Findings, *, whole: bool)
         names = [] if receipt is None else target.counted_inside.get(path, [])
         if receipt is None or not names or any(name in target.broken for name in names):
             continue
-        said, there = getattr(receipt, "eod_inside", 0), sum(read.inside.get(name, 0) for name in names)
+        said, there = eod_inside(sidecar), sum(read.inside.get(name, 0) for name in names)
         if there > said or (whole and target.whole and there != said):
             findings.error(
                 "TOK022",

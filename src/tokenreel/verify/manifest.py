@@ -50,18 +50,26 @@ def _check_shard(target: Target, said: ShardRecord, findings: Findings) -> None:
     if shard is None:
         return
     for name in ("documents", "sequences", "tokens"):
-        if getattr(said, name) != getattr(shard, name):
+        mine, there = getattr(said, name), getattr(shard, name)
+        if mine != there:
             findings.error(
-                "MAN052", name, path=MANIFEST, shard=said.name, expected=getattr(shard, name), found=getattr(said, name)
+                "MAN052",
+                f"{MANIFEST} says {mine:,} {name} for this shard, and its tables hold {there:,}",
+                path=MANIFEST,
+                shard=said.name,
+                expected=there,
+                found=mine,
             )
-    if {record.path for record in said.files} != set(found.files):
+    listed = [record.path for record in said.files]
+    if set(listed) != set(found.files):
         findings.error(
             "MAN052",
-            "files",
+            f"{MANIFEST} lists {', '.join(listed) or 'no files'} for this shard, whose files are "
+            f"{', '.join(found.files)}",
             path=MANIFEST,
             shard=said.name,
             expected=", ".join(found.files),
-            found=", ".join(record.path for record in said.files),
+            found=", ".join(listed),
         )
 
 

@@ -82,7 +82,12 @@ def check_receipt_shards(target: Target, findings: Findings) -> None:
             ):
                 if said != there:
                     findings.error(
-                        "MAN041", f"splits.{split}.{name}", path=path, shard=found.name, expected=there, found=said
+                        "MAN041",
+                        f"the receipt says {said:,} {name} in {split}, and the shard holds {there:,}",
+                        path=path,
+                        shard=found.name,
+                        expected=there,
+                        found=said,
                     )
 
 
@@ -103,4 +108,10 @@ def check_inputs(target: Target, findings: Findings) -> None:
         for name in ("source", "path", "bytes", "sha256"):
             said, wanted = getattr(mine, name), getattr(listed, name)
             if said is not None and wanted is not None and said != wanted:
-                findings.error("MAN054", f"input.{name}", path=path, expected=wanted, found=said)
+                findings.error(
+                    "MAN054",
+                    f"input.{name} is {said} in the receipt, and run_config.json lists {wanted} for {receipt.part}",
+                    path=path,
+                    expected=wanted,
+                    found=said,
+                )

@@ -155,7 +155,7 @@ class Target:
         out = {}
         for path, sidecar in self.receipts.items():
             receipt = sidecar.value
-            if receipt is not None and getattr(receipt, "eod_inside", None):
+            if receipt is not None and eod_inside(sidecar):
                 names = (f"{SHARDS}{split}/{receipt.part}" for split in receipt.splits)
                 out[path] = [name for name in names if name in self.by_name]
         return out
@@ -203,6 +203,12 @@ class Target:
         for shard in self._opened.values():
             shard.close()
         self._opened.clear()
+
+
+def eod_inside(sidecar: Sidecar[Receipt]) -> int:
+    """Return how many EOD ids inside documents a receipt counts; 0 where it counts none."""
+    said = sidecar.raw.get("eod_inside") if sidecar.raw is not None else None
+    return said if isinstance(said, int) and not isinstance(said, bool) else 0
 
 
 def open_target(

@@ -251,7 +251,8 @@ def _check_source(target: Target, findings: Findings, options: Options, facts: d
     if outcome.inputs:
         checks.add(f"size and SHA-256 of {counted(outcome.inputs, 'input')}", failed="MAN058" in findings.counts)
     if outcome.documents:
-        checks.add(f"{counted(outcome.documents, 'document')} against their source", failed=failed)
+        what = f"{counted(outcome.documents, 'document')}{' and their splits' if outcome.splits else ''}"
+        checks.add(f"{what} against their source", failed=failed)
     if outcome.splits and not failed:
         findings.made(SPLIT_CHECK)
 
