@@ -41,6 +41,13 @@ def test_its_own_folder_is_played_in_again(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [MARKER, "recipe.toml", "text"]
 
 
+@pytest.mark.slow
+def test_a_whole_demo_is_played_twice_in_one_folder(tmp_path: Path) -> None:
+    for _ in range(2):
+        done = run("demo", tmp_path / "d")
+        assert done.status == 0, done.err
+
+
 def test_what_was_changed_in_its_folder_since_is_kept(tmp_path: Path) -> None:
     play(tmp_path)
     (tmp_path / "recipe.toml").write_text("mine")

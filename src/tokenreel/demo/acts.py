@@ -83,7 +83,8 @@ class Act:
 def gather(stage: Stage) -> dict[str, Any]:
     """Write text that every machine has, and a recipe over it."""
     # What an earlier demo built may be what it broke and did not come to restore.
-    shutil.rmtree(stage.corpus, ignore_errors=True)
+    for name in ("corpus", "orders"):
+        shutil.rmtree(stage.folder / name, ignore_errors=True)
     (stage.folder / "text").mkdir(parents=True, exist_ok=True)
     files = write_texts(stage.folder / "text")
     licences = any(file.path.name == "licences.jsonl" for file in files)
