@@ -149,7 +149,7 @@ def outcome(tmp_path: Path, encoder: Encoder, texts: list[str], **changes: Any) 
     path = write_jsonl(tmp_path / "a.jsonl", texts)
     out = tmp_path / "out"
     with pytest.raises(TokenreelError) as caught:
-        build_unit(job(path), plan(out, chunk_bytes=20, **changes), encoder, NoSplit())
+        build_unit(job(path), plan(out, **{"chunk_bytes": 20, **changes}), encoder, NoSplit())
     assert list(tree(out)) == []
     return caught.value
 
@@ -235,3 +235,51 @@ def test_an_old_receipt_goes_before_anything_else(tmp_path: Path, encoder: Encod
     with pytest.raises(SourceError):
         build_unit(job(bad), plan(tmp_path / "out"), encoder, NoSplit())
     assert not (tmp_path / "out" / "receipts" / "part-000000.json").exists()
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("empty", ["keep", "drop"])
+def test_a_text_that_is_empty_once_special_tokens_are_dropped(tmp_path: Path, empty: str, chunk_bytes: int) -> None:
+    tok = load_tokenizer(str(tokenizer_file(tmp_path)))
+    encoder = open_engine(tok, special_in_text="drop")
+    given_texts = ["ab", "<eod>", "", "<eod><pad>", "c <eod> d", "<eo<eod>d>"]
+    path = write_jsonl(tmp_path / "a.jsonl", given_texts)
+    out = tmp_path / "out"
+    changes: dict[str, Any] = {"special_in_text": "drop", "empty": empty, "chunk_bytes": chunk_bytes}
+    receipt = build_unit(job(path), plan(out, **changes), encoder, NoSplit())
+    left = ["ab", "", "", "", "c  d", ""]
+    wanted = [text for text in left if text or empty == "keep"]
+    documents = [tok.decode(one[:-1]) for one in tokenreel.open(out / "shards" / "train" / "part-000000")]
+    assert documents == wanted
+    assert receipt.dropped == {"empty": len(left) - len(wanted), "blank_lines": 0}
+    assert receipt.special_in_text == 6
+    assert list(contradictions(receipt, itemsize=2)) == []
+
+
+def test_a_text_that_is_empty_once_special_tokens_are_dropped_may_be_an_error(tmp_path: Path) -> None:
+    encoder = open_engine(load_tokenizer(str(tokenizer_file(tmp_path))), special_in_text="drop")
+    texts = ["a", "b <eod>", "<eod>", "c", "d"]
+    for chunk_bytes in (1, 1 << 20):
+        error = outcome(tmp_path, encoder, texts, empty="error", special_in_text="drop", chunk_bytes=chunk_bytes)
+        assert (error.code, error.where["line"], error.where["document"]) == ("SRC016", 3, 2)
+    assert "special tokens" in error.message
+
+
+def test_eod_inside_documents_is_counted_where_it_is_allowed(tmp_path: Path, encoder: Encoder) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ["a <eod> b", "c", "<eod><eod>", "<pad>"])
+    special = open_engine(encoder.tok, special_in_text="special")
+    receipt = build_unit(job(path), plan(tmp_path / "o", special_in_text="special"), special, HashMod(2))
+    assert receipt.eod_inside == 3
+    ids = np.concatenate([np.fromfile(one, "<u2") for one in (tmp_path / "o" / "shards").rglob("*.bin")])
+    assert int((ids == 1).sum()) == 4 + 3
+    assert json.loads((tmp_path / "o" / "receipts" / "part-000000.json").read_bytes())["eod_inside"] == 3
+    receipt = build_unit(job(path), plan(tmp_path / "o"), encoder, HashMod(2))
+    assert receipt.eod_inside is None
+
+
+def test_a_byte_of_the_text_is_not_called_a_byte_of_the_file(tmp_path: Path) -> None:
+    encoder = open_engine(load_tokenizer(str(tokenizer_file(tmp_path))), special_in_text="error")
+    error = outcome(tmp_path, encoder, ["a", "é <eod>"], special_in_text="error")
+    assert error.code == "TKZ006"
+    assert "offset" not in error.where
+    assert "byte 3 of the document's text" in error.message

@@ -6,7 +6,7 @@ Everything here depends on the input's bytes and the plan alone: not on the work
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from tokenreel.text.recheck import Rechecked, recheck_batch
 from tokenreel.text.texts import text_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
@@ -78,6 +78,7 @@ class _Totals:
     empty: int = 0
     blank: int = 0
     special: int = 0
+    inside: int = 0
     rechecked: Rechecked = field(default_factory=Rechecked)
 
     def add(self, source: str, split: str, documents: int, text_tokens: int) -> None:
@@ -169,15 +170,22 @@ def _add_records(
     texts, ids, sources, numbers = _without_empty(records, job, plan, totals)
     if not len(texts):
         return
-    try:
-        batch = encoder.encode_counted(texts)
+    with _placing(records, numbers, job):
+        batch = encoder.encode_counted(texts, checked=records.explain is None)
+    totals.special += int(batch.special.sum())
+    if plan.special_in_text == "drop" and plan.empty != "keep":
+        # A text of special tokens alone is empty only now.
+        kept = _full(batch.texts, numbers, records, job, plan, totals)
+        if kept is not None:
+            batch, numbers = _picked(batch, kept), numbers[kept]
+            texts, ids, sources = _taken(texts, ids, sources, kept)
+        if not len(texts):
+            return
+    with _placing(records, numbers, job):
         totals.rechecked += _recheck(encoder, batch, totals.kept, plan.recheck)
         _check_ids(batch, plan)
-    except TokenreelError as error:
-        if error.code == "TKZ005":
-            records.check()
-        raise _placed(error, records, numbers, job) from error
-    totals.special += int(batch.special.sum())
+    if plan.special_in_text == "special":
+        totals.inside += int(np.count_nonzero(batch.ids == plan.eod_id))
     blob, offsets = text_bytes(texts)
     edges = offsets.tolist()
     chosen = rule.validation(SplitInput(blob.data, edges, totals.kept, ids))
@@ -202,27 +210,65 @@ def _without_empty(
     numbers = np.arange(len(records))
     if plan.empty == "keep" or not len(records):
         return records.texts, records.ids, records.sources, numbers
-    _, offsets = text_bytes(records.texts)
+    kept = _full(records.texts, numbers, records, job, plan, totals)
+    if kept is None:
+        return records.texts, records.ids, records.sources, numbers
+    return *_taken(records.texts, records.ids, records.sources, kept), kept
+
+
+def _full(
+    texts: Any, numbers: npt.NDArray[np.int64], records: Records, job: Job, plan: Plan, totals: _Totals
+) -> npt.NDArray[np.int64] | None:
+    """Return which of `texts` are not empty, None when all are; counts the empty ones, or raises `SourceError` (SRC016)."""
+    _, offsets = text_bytes(texts)
     full = np.diff(offsets) > 0
     if bool(full.all()):
-        return records.texts, records.ids, records.sources, numbers
+        return None
     if plan.empty == "error":
-        at = int(np.argmin(full))
+        at = int(numbers[int(np.argmin(full))])
+        dropped = len(records.texts[at].as_py()) > 0
         raise SourceError(
             "SRC016",
+            "Nothing is left of the document's text without its special tokens." if dropped else "",
             path=job.path,
             line=records.lines[at] if records.lines is not None else None,
             document=records.first + at,
             hint='set empty = "keep" or "drop" in [documents]',
         )
     totals.empty += int(np.count_nonzero(~full))
-    import pyarrow as pa
+    return np.flatnonzero(full)
 
-    kept = np.flatnonzero(full)
+
+def _taken(
+    texts: Any, ids: list[str | None] | None, sources: list[str] | None, kept: npt.NDArray[np.int64]
+) -> tuple[Any, list[str | None] | None, list[str] | None]:
     pick = kept.tolist()
-    ids = None if records.ids is None else [records.ids[k] for k in pick]
-    sources = None if records.sources is None else [records.sources[k] for k in pick]
-    return records.texts.filter(pa.array(full)), ids, sources, kept
+    return (
+        texts.take(kept),
+        None if ids is None else [ids[k] for k in pick],
+        None if sources is None else [sources[k] for k in pick],
+    )
+
+
+def _picked(batch: Batch, kept: npt.NDArray[np.int64]) -> Batch:
+    """Return the batch of the documents `kept` alone."""
+    mask = np.zeros(len(batch.lengths), np.bool_)
+    mask[kept] = True
+    ids = batch.ids[np.repeat(mask, batch.lengths)]
+    return replace(
+        batch, ids=ids, lengths=batch.lengths[kept], special=batch.special[kept], texts=batch.texts.take(kept)
+    )
+
+
+@contextlib.contextmanager
+def _placing(records: Records, numbers: npt.NDArray[np.int64], job: Job) -> Iterator[None]:
+    """Give errors that name a document of the chunk, by its number among `numbers`, their place in the input."""
+    try:
+        yield
+    except TokenreelError as error:
+        if error.code == "TKZ005":
+            records.check()
+        raise _placed(error, records, numbers, job) from error
 
 
 def _placed(error: TokenreelError, records: Records, numbers: npt.NDArray[np.int64], job: Job) -> TokenreelError:
@@ -230,12 +276,16 @@ def _placed(error: TokenreelError, records: Records, numbers: npt.NDArray[np.int
     where = dict(error.where)
     document = where.get("document")
     where["path"] = job.path
+    message = error.message
+    if "offset" in where:
+        # Beside a path it would read as a byte of the file.
+        message = f"{message or error.title}, at byte {where.pop('offset')} of the document's text"
     if isinstance(document, int) and 0 <= document < len(numbers):
         number = int(numbers[document])
         where["document"] = records.first + number
         if records.lines is not None:
             where["line"] = records.lines[number]
-    again = type(error)(error.code, error.message, expected=error.expected, found=error.found, hint=error.hint)
+    again = type(error)(error.code, message, expected=error.expected, found=error.found, hint=error.hint)
     again.where = where
     return again
 
@@ -404,6 +454,7 @@ def _receipt(
         by_source=by_source,
         dropped={"empty": totals.empty, "blank_lines": totals.blank},
         special_in_text=totals.special,
+        eod_inside=totals.inside if plan.special_in_text == "special" else None,
         lossless=True if plan.lossless else checked,
         documents_sha256=digests,
     )

@@ -84,6 +84,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     by_source: dict[str, dict[str, Counts]] = {}
     dropped: dict[str, Count] = {}
     special_in_text: Count = 0
+    eod_inside: Count | None = None
+    """EOD ids inside documents, where special tokens spelled in text become their ids; None: there are none to count."""
     lossless: bool | DecodedBack | None = None
     documents_sha256: dict[str, Sha256] = {}
     """By split: digest of the part's rows in ``documents.parquet`` (`tokenreel.corpus.documents`)."""

@@ -105,14 +105,16 @@ class Encoder:
         batch = self.encode_counted(texts)
         return batch.ids, batch.lengths
 
-    def encode_counted(self, texts: Texts, *, first_document: int = 0) -> Batch:
+    def encode_counted(self, texts: Texts, *, first_document: int = 0, checked: bool = False) -> Batch:
         """Return ids, lengths and how many special tokens were spelled; documents are numbered from `first_document`.
 
         Takes a pyarrow string array (``LargeStringArray`` without a copy) or a list of str; empty texts and empty
-        batches are fine. Raises `TokenizerError`: TKZ005 text that is not Unicode, TKZ006 a special token under
+        batches are fine. `checked`: the texts are known to be valid UTF-8. Raises `TokenizerError`: TKZ005 text that is not Unicode, TKZ006 a special token under
         ``error``, TKZ013 an engine that failed.
         """
-        array, counts = screen(texts, self._specials, self.special_in_text, first_document=first_document)
+        array, counts = screen(
+            texts, self._specials, self.special_in_text, first_document=first_document, checked=checked
+        )
         spelled = counts > 0 if self.special_in_text == "text" else np.zeros(len(counts), np.bool_)
         if self._engine.honours_special and spelled.any():
             ids, lengths = self._around(array, spelled)

@@ -47,15 +47,16 @@ def _counts(array: Any, specials: Iterable[str]) -> npt.NDArray[np.int64]:
 
 
 def screen(
-    texts: Texts, specials: Iterable[str], mode: SpecialInText, *, first_document: int = 0
+    texts: Texts, specials: Iterable[str], mode: SpecialInText, *, first_document: int = 0, checked: bool = False
 ) -> tuple[Any, npt.NDArray[np.int64]]:
     """Return the texts as they are to be encoded, and per document how many special tokens were spelled in them.
 
     ``text`` and ``special`` return the texts unchanged. ``error`` raises `TokenizerError` (TKZ006) that names the first
     document and token. ``drop`` removes every occurrence, again and again until none is left (removal can join the
-    parts of another), and counts them all. Documents are numbered from `first_document`.
+    parts of another), and counts them all. Documents are numbered from `first_document`; the offset in an error counts
+    bytes of the document's text. `checked`: the texts are known to be valid UTF-8.
     """
-    array = text_array(texts, first_document)
+    array = text_array(texts, first_document, checked=checked)
     specials = tuple(specials)
     counts = _counts(array, specials)  # `array` was checked: looking at every text twice costs more than counting
     if mode in ("text", "special") or not counts.any():
