@@ -36,6 +36,7 @@ source = {{ field = "of" }}
 """
 TEXTS = (
     "one", "", "two", "two", "two", "three <|endoftext|>", "<|endo<|endoftext|>ftext|> four", "two", "five", "", "two",
+    "<|endoftext|>",
 )  # fmt: skip
 HASH, NTH, IDS = 'rule = "hash-mod"\nmodulo = 3', 'rule = "every-nth"\nn = 3', 'rule = "by-id"\nids = ["2", "4", "8"]'
 SPLITS = pytest.mark.parametrize("split", [HASH, NTH, IDS, 'rule = "none"'], ids=["hash", "nth", "ids", "none"])
@@ -62,13 +63,17 @@ def reseal(out: Path) -> None:
 
 
 @SPLITS
-@pytest.mark.parametrize("special", ["text", "drop"])
+@pytest.mark.parametrize("special", ["text", "drop", "special"])
 def test_every_document_is_compared_whatever_the_rule(tmp_path: Path, split: str, special: str) -> None:
     report = reread(made(tmp_path / "a", split, special))
-    assert (report.exit_status, report.findings, report.facts["documents_from_source"]) == (0, (), 9)
-    assert any("9 documents" in what and "against their source" in what for what in report.checked)
+    documents = 9 if special == "drop" else 10
+    assert (report.exit_status, report.findings, report.facts["documents_from_source"]) == (0, (), documents)
+    assert any(f"{documents} documents" in what and "against their source" in what for what in report.checked)
     # The splits are derived from the source, but for a list that the corpus does not hold.
     assert [note.how for note in report.not_checked] == (["--split-ids FILE"] if split == IDS else [])
+    assert ("eod_inside" in json.loads((tmp_path / "a/out/receipts/part-000000.json").read_bytes())) == (
+        special == "special"
+    )
 
 
 @SPLITS
@@ -125,7 +130,7 @@ def test_counts_that_only_the_source_knows_are_asked_of_it(tmp_path: Path, chang
     receipt = json.loads(path.read_bytes())
     change(receipt)  # type: ignore[operator]
     if "dropped" in words:
-        receipt["input"]["rows"] = 10
+        receipt["input"]["rows"] = 11
     path.write_bytes(dumps_canonical(receipt))
     reseal(out)
     assert words in said(reread(out), "MAN061")

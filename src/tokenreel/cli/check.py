@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -52,9 +53,13 @@ def verify_command(  # noqa: PLR0913 (one per option)
     Exit status: 0 fine, 1 broken, 4 incomplete.
     """
     from tokenreel.build.rereading import source_reader
+    from tokenreel.errors import ManifestError
     from tokenreel.verify import verify
 
-    reader = None if source is None else source_reader(path, source)
+    reader = None
+    if source is not None:
+        with contextlib.suppress(ManifestError):  # verify says what is wrong with run_config.json
+            reader = source_reader(path, source)
     with Progress("verify", progress.value, as_json=json) as bar:
         report = verify(
             path,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenreel.corpus.layout import split_of
 from tokenreel.corpus.receipts import DecodedBack
+from tokenreel.errors import MissingExtra
 from tokenreel.text import load_tokenizer, probe_digest
 from tokenreel.verify.files import tokenizer_file
 from tokenreel.verify.target import MANIFEST, RUN_CONFIG, tokenizer_fact
@@ -79,11 +80,14 @@ def _plain(value: object) -> str:
     return "not there" if value is None else str(value)
 
 
-def check_shape(target: Target, findings: Findings) -> None:
-    """Check that the manifest puts every shard in its split, and that a native one has all that a build records."""
+def check_shape(target: Target, findings: Findings) -> bool:
+    """Check that the manifest puts every shard in its split, and that a native one has all that a build records.
+
+    Returns False where it cannot be read.
+    """
     manifest = target.manifest.value if target.manifest else None
     if manifest is None:
-        return
+        return False
     ours = target.built and target.native
     for name, split in manifest.splits.items():
         for shard in split.shards:
@@ -113,6 +117,7 @@ def check_shape(target: Target, findings: Findings) -> None:
             expected=", ".join(sorted(formats)),
             found=manifest.shard_format,
         )
+    return True
 
 
 def check_tokenizer_facts(target: Target, findings: Findings) -> bool:
@@ -131,7 +136,10 @@ def check_tokenizer_facts(target: Target, findings: Findings) -> bool:
     if isinstance(said.get("eod_token"), str):
         there["eod_id"] = tok.token_to_id(said["eod_token"])
     if "probe_sha256" in said:
-        there["probe_sha256"] = _digest(tok)
+        try:
+            there["probe_sha256"] = _digest(tok)
+        except MissingExtra as error:
+            findings.skip("the tokenizer's probe digest", error.message, error.hint or "")
     for name, value in there.items():
         if name in said and said[name] != value:
             findings.error(

@@ -43,11 +43,16 @@ def named_files(target: Target) -> Iterator[tuple[str, FileEntry]]:
                     yield target.manifest.path, record
 
 
-def check_named(target: Target, findings: Findings) -> None:
-    """Add a finding for every file that a receipt or the manifest names and that is missing or has another size."""
+def check_named(target: Target, findings: Findings) -> bool:
+    """Add a finding for every file that a receipt or the manifest names and that is missing or has another size.
+
+    Returns False where none is named.
+    """
+    looked = False
     for sidecar, record in named_files(target):
         if target.split is not None and split_of(record.path) != target.split:
             continue
+        looked = True
         if target.missing(record.path):
             findings.error(
                 "MAN004", path=record.path, expected=f"{record.bytes} bytes, as {sidecar} says", found="no such file"
@@ -59,18 +64,18 @@ def check_named(target: Target, findings: Findings) -> None:
                 expected=f"{record.bytes} bytes, as {sidecar} says",
                 found=f"{target.sizes[record.path]} bytes",
             )
+    return looked
 
 
-def check_unnamed(target: Target, findings: Findings) -> None:
+def check_unnamed(target: Target, findings: Findings) -> bool:
     """Add a finding for files that nothing names: in shards/, receipts/ and, in a built corpus, anywhere a reader looks.
 
-    While a build is under way a pair without a receipt is a part not finished yet, and only said to be that.
+    While a build is under way a pair without a receipt is a part not finished yet, and only said to be that. Returns
+    False where the manifest cannot be read.
     """
     manifest_only = target.manifest is not None and not target.built
-    if not target.built and not manifest_only:
-        return
-    if manifest_only and (target.manifest is None or target.manifest.value is None):
-        return
+    if not target.built and (target.manifest is None or target.manifest.value is None):
+        return False
     named = {record.path for _, record in named_files(target)}
     shard_files = {path for found in target.shards for path in found.files}
     for path in target.sizes:
@@ -84,11 +89,12 @@ def check_unnamed(target: Target, findings: Findings) -> None:
         else:
             findings.error("MAN043", path=path, found="named by no receipt and no manifest")
     if manifest_only:
-        return
+        return True
     for path in target.receipts:
         name = path[len(RECEIPTS) : -len(".json")]
         if not _PART.fullmatch(name) and target.receipts[path].ours:
             findings.error("MAN043", path=path, expected="receipts/part-NNNNNN.json", found=path)
+    return True
 
 
 def check_layout(target: Target, findings: Findings) -> None:

@@ -51,7 +51,8 @@ class Ends:
         """The answer in words."""
         if not self.sampled or self.last_id is None:
             return "no documents to look at"
-        share = f"{self.ending_with_it:,} of {self.sampled:,} sampled documents end with id {self.last_id}"
+        end = "document ends" if self.sampled == 1 else "documents end"
+        share = f"{self.ending_with_it:,} of {self.sampled:,} sampled {end} with id {self.last_id}"
         if self.declared:
             return f"{share}, the declared end of document"
         if self.ending_with_it == self.sampled > 1:

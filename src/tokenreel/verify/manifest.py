@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from tokenreel.verify.target import Target
 
 
-def check_manifest(target: Target, findings: Findings) -> None:
-    """Check that the manifest lists the shards there are, in their order, with their counts and hashes."""
+def check_manifest(target: Target, findings: Findings) -> bool:
+    """Check that the manifest lists the shards there are, in their order, with counts and hashes; False: unreadable."""
     manifest = target.manifest.value if target.manifest else None
     if manifest is None or not target.whole:
-        return
+        return False
     there = target.by_name
     listed: set[str] = set()
     for split, said in manifest.splits.items():
@@ -42,6 +42,7 @@ def check_manifest(target: Target, findings: Findings) -> None:
         if name not in listed:
             findings.error("MAN043", path=f"{name}.bin", shard=name, found=f"a shard that {MANIFEST} does not list")
     _check_hashes(target, findings)
+    return True
 
 
 def _check_shard(target: Target, said: ShardRecord, findings: Findings) -> None:

@@ -63,8 +63,9 @@ def _check_files(path: str, receipt: Receipt, owners: dict[str, str], findings: 
                 )
 
 
-def check_receipt_shards(target: Target, findings: Findings) -> None:
-    """Check the counts of receipts against the shards they name."""
+def check_receipt_shards(target: Target, findings: Findings) -> bool:
+    """Check the counts of receipts against the shards they name; False where no shard of theirs can be read."""
+    looked = False
     for path, sidecar in target.receipts.items():
         receipt = sidecar.value
         if receipt is None:
@@ -76,6 +77,7 @@ def check_receipt_shards(target: Target, findings: Findings) -> None:
             shard = target.shard(found)
             if shard is None:
                 continue
+            looked = True
             for name, said, there in (
                 ("documents", counts.documents, shard.documents),
                 ("total_tokens", counts.total_tokens, shard.tokens),
@@ -89,6 +91,7 @@ def check_receipt_shards(target: Target, findings: Findings) -> None:
                         expected=there,
                         found=said,
                     )
+    return looked
 
 
 def check_inputs(target: Target, findings: Findings) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -69,13 +69,18 @@ class PartCheck:
         """Compare the next records."""
         keep_empty = self.config.empty_documents != "drop"
         kept = [k for k, text in enumerate(records.texts) if text or keep_empty]
+        batch = self.encoder.encode_counted([records.texts[k] for k in kept])
+        self._special += int(batch.special.sum())
+        if self.encoder.special_in_text == "drop" and not keep_empty:
+            # A text of special tokens alone is empty only now.
+            full = [k for k, text in enumerate(batch.texts.to_pylist()) if text]
+            kept, batch = [kept[k] for k in full], _picked(batch, full)
         numbers = [self._records + k for k in kept]
         self._records += len(records.texts)
         self._empty += len(records.texts) - len(kept)
-        texts = [records.texts[k] for k in kept]
-        if not texts:
+        if not kept:
             return
-        batch = self.encoder.encode_counted(texts)
+        texts = [records.texts[k] for k in kept]
         wanted = _laid(batch, self.target.boundary.prefix, self.target.boundary.suffix)
         sources: list[str] = (
             [records.sources] * len(kept) if isinstance(records.sources, str) else [records.sources[k] for k in kept]
@@ -93,7 +98,6 @@ class PartCheck:
         self.kept += len(kept)
 
     def _tally(self, batch: Batch, sources: list[str], sides: npt.NDArray[np.bool_]) -> None:
-        self._special += int(batch.special.sum())
         if self.config.eod_id is not None:
             self._inside += int(np.count_nonzero(batch.ids == self.config.eod_id))
         for k, (source, length) in enumerate(zip(sources, batch.lengths.tolist(), strict=True)):
@@ -262,6 +266,16 @@ class PartCheck:
                 for name, value in as_table(there).items():
                     rows.append((f"{name} of source {source}{where}", as_table(said)[name], value))
         return rows
+
+
+def _picked(batch: Batch, kept: list[int]) -> Batch:
+    """Return the documents `kept` of a batch."""
+    mask = np.zeros(len(batch.lengths), np.bool_)
+    mask[kept] = True
+    ids = batch.ids[np.repeat(mask, batch.lengths)]
+    return replace(
+        batch, ids=ids, lengths=batch.lengths[mask], special=batch.special[mask], texts=batch.texts.take(kept)
+    )
 
 
 def _laid(batch: Batch, prefix: tuple[int, ...], suffix: tuple[int, ...]) -> list[Ids]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from tokenreel.corpus.receipts import InputFile
 from tokenreel.corpus.splits import rule_from_dict, split_rule
-from tokenreel.errors import StorageError, TokenreelError, UsageError
+from tokenreel.errors import MissingExtra, StorageError, TokenreelError, UsageError
 from tokenreel.hashing import sha256_file
 from tokenreel.store.atomic import read_error
 from tokenreel.text.engines import open_engine
@@ -95,6 +95,9 @@ def check_source(
             for batch in reader(listed):
                 part.add(batch, findings)
             part.finish(findings)
+        except MissingExtra as error:
+            findings.skip(WHAT, error.message, error.hint or "", asked=True)
+            return Outcome(inputs, compared)
         except TokenreelError as error:
             findings.caught(error, target.store.root)
             whole = False

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from tokenreel.verify.target import Sidecar, Target
 
 
-def check_stats(target: Target, findings: Findings) -> None:
-    """Check stats.json against the sum of the receipts, by split and by source."""
+def check_stats(target: Target, findings: Findings) -> bool:
+    """Check stats.json against the sum of the receipts, by split and by source; False where one cannot be read."""
     stats = target.stats.value if target.stats else None
     receipts = [sidecar.value for sidecar in target.receipts.values() if sidecar.value is not None]
     if target.stats is None or stats is None or len(receipts) < len(target.receipts):
-        return
+        return False
     wanted = sum_receipts(receipts)
     for split in sorted({*wanted.by_split, *stats.by_split}):
         _compare(findings, f"by_split.{split}", wanted.by_split.get(split), stats.by_split.get(split))
@@ -33,6 +33,7 @@ def check_stats(target: Target, findings: Findings) -> None:
         mine, said = wanted.by_source.get(source, {}), stats.by_source.get(source, {})
         for split in sorted({*mine, *said}):
             _compare(findings, f"by_source.{source}.{split}", mine.get(split), said.get(split))
+    return True
 
 
 def _compare(findings: Findings, where: str, wanted: Counts | None, said: Counts | None) -> None:
@@ -49,11 +50,11 @@ def _compare(findings: Findings, where: str, wanted: Counts | None, said: Counts
             )
 
 
-def check_complete(target: Target, findings: Findings) -> None:
-    """Check every hash in COMPLETE.json against the file or files it names."""
+def check_complete(target: Target, findings: Findings) -> bool:
+    """Check every hash in COMPLETE.json against the file or files it names; False where it cannot be read."""
     sidecar = target.complete
     if sidecar is None or sidecar.raw is None or sidecar.value is None:
-        return
+        return False
     complete = sidecar.value
     rows: list[tuple[str, str | None, str | None, str]] = [
         ("receipts_sha256", complete.receipts_sha256, _receipts_hash(target), RECEIPTS),
@@ -77,6 +78,7 @@ def check_complete(target: Target, findings: Findings) -> None:
         for name in sidecar.raw:
             if name not in known:
                 findings.error("MAN051", f"the field {name!r}", path=COMPLETE, found=name)
+    return True
 
 
 def _hash_of(sidecar: Sidecar[Any] | None) -> str | None:
@@ -92,15 +94,16 @@ def _tokenizer_hash(target: Target) -> str | None:
     return None if path is None else hashlib.sha256(target.store.read(path)).hexdigest()
 
 
-def check_tokenizer(target: Target, findings: Findings) -> None:
-    """Check the tokenizer that the output holds against the SHA-256 in run_config.json."""
+def check_tokenizer(target: Target, findings: Findings) -> bool:
+    """Check the tokenizer that the output holds against the SHA-256 in run_config.json; False where that has none."""
     path = tokenizer_file(target)
     said = tokenizer_fact(target, "sha256", str)
     if said is None or path is None:
-        return
+        return False
     found = _tokenizer_hash(target)
     if found != said:
         findings.error("MAN057", path=path, expected=f"{said}, as {RUN_CONFIG} says", found=found)
+    return True
 
 
 def check_spelling(target: Target, findings: Findings) -> None:

@@ -277,7 +277,8 @@ def _read_ids(target: Target, findings: Findings, options: Options, facts: dict[
             what = f"the split of {counted(splits.checked, 'document')}, re-derived from their text"
             checks.add(what, failed="SPL030" in findings.counts)
     facts["documents_read"], facts["tokens_read"] = read.documents, read.tokens
-    what = "every document" if read.documents == facts["documents"] else counted(read.documents, "document")
+    every = read.documents == facts["documents"] and not target.broken
+    what = "every document" if every else counted(read.documents, "document")
     found = set(findings.counts) | set(findings.ignored)
     for name, codes, known, why, how in (
         (
