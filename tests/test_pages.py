@@ -105,7 +105,7 @@ def test_the_benchmarks_listed_are_those_that_record() -> None:
     listed = done.stderr.split()[done.stderr.split().index("of:") + 1 :]
     scripts = sorted((ROOT / "bench").glob("*.py"))
     assert listed == [
-        path.stem for path in scripts if re.search(r"^from results import.*\brecord\b", path.read_text(), re.M)
+        path.stem for path in scripts if re.search(r"^from results import.*\brecord\b", path.read_text(), re.MULTILINE)
     ]
     assert {"build", "write_read"} <= set(listed)
     assert not {"data", "peers", "results", "harness"} & set(listed)

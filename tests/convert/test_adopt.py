@@ -8,6 +8,7 @@ import pytest
 
 from tests.corpus.pairs import write_pair
 from tokenreel.convert.adopt import adopt
+from tokenreel.convert.merge import merge_corpora
 from tokenreel.errors import TokenError, UsageError
 
 WRITTEN = [[[1, 2, 8191]]] * 300
@@ -48,3 +49,10 @@ def test_a_boundary_may_name_tokens_of_a_tokenizer(tmp_path: Path) -> None:
         adopt(tmp_path, boundary="suffix=<|nothing|>", tokenizer="bytes")
     made = adopt(tmp_path, boundary="suffix=<|endoftext|>", tokenizer="bytes")
     assert made.manifest.boundary.suffix == (256,)
+
+
+def test_one_of_a_thing_is_said_in_the_singular(tmp_path: Path) -> None:
+    write_pair(tmp_path / "in/part-0", [[[7, 3]]])
+    assert adopt(tmp_path / "in", boundary="suffix=3").lines()[0].startswith("corpus: 1 document, 2 tokens, identity ")
+    merged = merge_corpora([tmp_path / "in/part-0"], tmp_path / "out")
+    assert merged.lines()[0] == "1 document in = 1 out, 2 tokens"

@@ -155,12 +155,3 @@ def bytes_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return ""
-
-
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """Return a number with its noun.
-
-    >>> counted(1, "shard"), counted(1200, "entry", "entries")
-    ('1 shard', '1,200 entries')
-    """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -21,6 +21,7 @@ from tokenreel.corpus.streamed import StreamCorpus
 from tokenreel.errors import TokenError, UsageError
 from tokenreel.hashing import IdentityHasher, sha256_file
 from tokenreel.store import write_bytes_atomic
+from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
     import os
@@ -58,10 +59,12 @@ class Adopted:
         out = []
         for name, split in self.manifest.splits.items():
             label = name or "corpus"
-            out.append(f"{label}: {split.documents:,} documents, {split.tokens:,} tokens, identity {split.identity}")
+            out.append(
+                f"{label}: {counted(split.documents, 'document')}, {counted(split.tokens, 'token')}, identity {split.identity}"
+            )
             absent, inside = self.exceptions[name]
             if absent or inside:
-                out.append(f"  accepted: {absent:,} documents without the boundary, {inside:,} with it inside")
+                out.append(f"  accepted: {counted(absent, 'document')} without the boundary, {inside:,} with it inside")
         return [*out, f"written: {self.path}"]
 
 

@@ -13,6 +13,7 @@ from tokenreel.errors import UsageError
 from tokenreel.formats.megatron import open_pair
 from tokenreel.formats.megatron_merge import merge
 from tokenreel.store import LocalStore
+from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -42,7 +43,7 @@ class Merged:
 
     def lines(self) -> list[str]:
         """Return the form for people."""
-        first = f"{self.documents_in:,} documents in = {self.documents_out:,} out, {self.tokens_out:,} tokens"
+        first = f"{counted(self.documents_in, 'document')} in = {self.documents_out:,} out, {counted(self.tokens_out, 'token')}"
         return [first, *(f"{file.sha256}  {file.path}  {file.bytes:,} bytes" for file in self.files)]
 
 
