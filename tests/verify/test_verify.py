@@ -244,8 +244,10 @@ def test_boundary_and_vocabulary_are_proved_when_given(tmp_path: Path) -> None:
     assert verify(tmp_path, level="full").exit_status == 0
 
 
-def test_a_boundary_that_contradicts_the_record_is_a_finding(mahan: Path) -> None:
+def test_a_boundary_that_contradicts_the_record_is_a_finding(mahan: Path, native: Path) -> None:
     assert "TOK004" in found(verify(mahan, boundary="suffix=3"))
+    # Identity and statistics were recorded under the recorded one.
+    assert found(verify(native, level="full", boundary="suffix=3")) == {"TOK004", "TOK021"}
 
 
 def test_select_and_ignore(tmp_path: Path) -> None:
@@ -333,3 +335,71 @@ def test_the_report_is_json_and_lines(mahan: Path) -> None:
 
 def test_every_code_that_a_damage_names_is_in_the_table() -> None:
     assert {row[1] for row in [*DAMAGE, *NATIVE_DAMAGE]} <= set(codes())
+
+
+# ---- what a report says --------------------------------------------------------------------------------------------
+
+
+def test_a_shard_that_cannot_be_read_is_never_ok(mahan: Path) -> None:
+    store = changed(files_of(mahan), "shards/train/part-000000.bin", b"xx")
+    assert verify_store(store).status == "broken"
+    for select, ignore in ((["SPL"], []), (["TOK022"], []), ([], ["MEG", "MAN"])):
+        report = verify_selected(store, select, ignore)
+        assert (report.status, report.counts) == ("incomplete", {}), report.lines()
+        assert "1 check could not be made" in report.verdict()
+
+
+def verify_selected(store: MemoryStore, select: list[str], ignore: list[str]) -> Report:
+    from tokenreel.verify.finding import Findings
+    from tokenreel.verify.target import open_store
+    from tokenreel.verify.verify import Options, _run
+
+    findings = Findings(select, ignore)
+    return _run(open_store(store, "corpus", findings), findings, Options())
+
+
+def test_one_code_of_a_family_runs_its_rule(tmp_path: Path) -> None:
+    write_pair(tmp_path / "web", [[1, 2]])
+    (tmp_path / "web.bin").write_bytes(b"x")
+    assert found(verify(tmp_path, select=["MEG018"])) == {"MEG018"}
+
+
+def test_nothing_is_both_checked_and_not_checked(mahan: Path, native: Path, tmp_path: Path) -> None:
+    write_pair(tmp_path / "web", [[1, 2]])
+    for path in (mahan, native, tmp_path, mahan / "train"):
+        for level in ("quick", "full"):
+            report = verify(path, level=level)
+            assert not {note.what for note in report.not_checked} & set(report.checked)
+            assert len(report.checked) == len(set(report.checked))
+    bare = verify(tmp_path, level="full")
+    assert bare.checked == (
+        "headers, sizes, pointers and document index of every shard",
+        "one integer type, and the recorded one",
+    )
+    assert not verify(tmp_path, sample=0, boundary="suffix=2").checked[2:]
+
+
+def test_an_option_that_cannot_be_right_is_a_usage_error(mahan: Path) -> None:
+    for options in ({"select": ["MEG40"]}, {"ignore": ["NO"]}, {"accept": ["MEG"]}):
+        with pytest.raises(UsageError, match="USE001"):
+            verify(mahan, **options)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="cannot be overruled"):
+        verify(mahan, accept=["MAN040"])
+
+
+def test_counts_say_whose_number_is_whose(mahan: Path, native: Path) -> None:
+    receipt = edit(RECEIPT, lambda r: r["splits"]["train"].update(documents=9))(files_of(mahan))
+    texts = [f.text for f in verify_store(receipt).findings if f.code == "MAN041"]
+    documents = (len(files_of(mahan)["shards/train/part-000000.idx"]) - 42) // 20
+    assert texts == [f"the receipt says 9 documents in train, and the shard holds {documents}"]
+    manifest = edit("tokenreel.json", lambda m: m["splits"]["train"]["shards"][0].update(tokens=1))(files_of(native))
+    [text] = [f.text for f in verify_store(manifest).findings if f.code == "MAN052"]
+    assert text.startswith("tokenreel.json says 1 token for this shard, and its tables hold ")
+
+
+def test_a_hint_says_what_documents_end_with(mahan: Path) -> None:
+    given = verify(mahan, level="full", boundary="prefix=7,suffix=3")
+    assert given.hints == ("16 of 16 documents read end with 256: did you mean --boundary prefix=7,suffix=256?",)
+    config = edit("run_config.json", lambda c: c.update(eod_id=1))(files_of(mahan))
+    assert verify_store(config).hints == ("16 of 16 documents read end with 256, not with the recorded 1",)
+    assert verify(mahan, level="full").hints == ()

@@ -63,7 +63,8 @@ def check_identities(target: Target, read: Read, findings: Findings) -> bool:
         if found.digest != said:
             findings.error(
                 "MAN056",
-                f"{name}: documents {found.documents}, content tokens {found.content_tokens}",
+                f"{name} is {said}, and the {found.documents:,} documents and {found.content_tokens:,} content tokens "
+                f"there give {found.digest}",
                 path=MANIFEST,
                 expected=said,
                 found=found.digest,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokenreel.verify.files import named_files
 from tokenreel.verify.target import MANIFEST
+from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
     from tokenreel.corpus.manifest import ShardRecord
@@ -55,7 +56,7 @@ def _check_shard(target: Target, said: ShardRecord, findings: Findings) -> None:
         if mine != there:
             findings.error(
                 "MAN052",
-                f"{MANIFEST} says {mine:,} {name} for this shard, and its tables hold {there:,}",
+                f"{MANIFEST} says {counted(mine, name[:-1])} for this shard, and its tables hold {there:,}",
                 path=MANIFEST,
                 shard=said.name,
                 expected=there,

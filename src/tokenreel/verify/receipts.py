@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokenreel.corpus.receipts import contradictions
 from tokenreel.verify.target import RECEIPTS, SHARDS
+from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
     from tokenreel.corpus.receipts import Receipt
@@ -78,14 +79,14 @@ def check_receipt_shards(target: Target, findings: Findings) -> bool:
             if shard is None:
                 continue
             looked = True
-            for name, said, there in (
-                ("documents", counts.documents, shard.documents),
-                ("total_tokens", counts.total_tokens, shard.tokens),
+            for unit, said, there in (
+                ("document", counts.documents, shard.documents),
+                ("token", counts.total_tokens, shard.tokens),
             ):
                 if said != there:
                     findings.error(
                         "MAN041",
-                        f"the receipt says {said:,} {name} in {split}, and the shard holds {there:,}",
+                        f"the receipt says {counted(said, unit)} in {split}, and the shard holds {there:,}",
                         path=path,
                         shard=found.name,
                         expected=there,

@@ -113,11 +113,13 @@ class Report:
     def _size(self) -> str:
         counts = _counts(self.facts)
         read = self.facts.get("documents_read", 0)
+        unreadable = bool(self.facts.get("unreadable_shards"))
         if self.level == "full" and self.facts.get("bytes_hashed"):
-            how = "every byte read" if not self.facts.get("unreadable_shards") else "every byte that can be read"
+            how = f"every byte {'that can be ' if unreadable else ''}read"
         elif read:
             whole = read == self.facts.get("documents")
-            how = f"headers, tables and {'every document' if whole else counted(read, 'document')} read"
+            some = counted(read, "document") if not whole else "every document"
+            how = f"headers, tables and {some} {'that can be ' if whole and unreadable else ''}read"
         else:
             how = "headers and tables read" if self.facts.get("shards") else ""
         return ", ".join(part for part in (counts, how) if part)

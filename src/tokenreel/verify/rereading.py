@@ -81,7 +81,8 @@ class PartCheck:
         if not kept:
             return
         texts = [records.texts[k] for k in kept]
-        wanted = _laid(batch, self.target.boundary.prefix, self.target.boundary.suffix)
+        boundary = self.target.recorded_boundary
+        wanted = _laid(batch, boundary.prefix, boundary.suffix)
         sources: list[str] = (
             [records.sources] * len(kept) if isinstance(records.sources, str) else [records.sources[k] for k in kept]
         )

@@ -220,10 +220,9 @@ class _Streams:
     """What is computed over a whole split in its order: identity and statistics, where they are wanted."""
 
     def __init__(self, target: Target, split: str, wanted: _Wanted) -> None:
-        self.hasher = (
-            IdentityHasher(target.boundary.prefix, target.boundary.suffix) if split in wanted.identities else None
-        )
-        self.counter = StatisticsCounter(target.boundary) if split in wanted.statistics else None
+        boundary = target.recorded_boundary  # not another one that was given: both were recorded under this
+        self.hasher = IdentityHasher(boundary.prefix, boundary.suffix) if split in wanted.identities else None
+        self.counter = StatisticsCounter(boundary) if split in wanted.statistics else None
 
     def stop(self) -> None:
         """Give both up."""

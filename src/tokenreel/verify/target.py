@@ -117,6 +117,14 @@ class Target:
         """Whether a build wrote it (or began to): sidecars of a build are there."""
         return bool(self.run_config or self.complete or self.receipts) and self.only is None
 
+    @property
+    def recorded_boundary(self) -> Boundary:
+        """The boundary that is recorded, whatever was given; the target's where none is."""
+        manifest = self.manifest.value if self.manifest else None
+        if manifest is None:
+            return _stored_boundary(self) or self.boundary
+        return Boundary(tuple(manifest.boundary.prefix), tuple(manifest.boundary.suffix), table=True)
+
     @cached_property
     def at_work(self) -> bool:
         """Whether a build is at work in the folder; asked only where it is not complete."""

@@ -104,7 +104,7 @@ class SplitCheck:
         known: list[int] = []
         texts: list[str] = []
         begin = 0
-        suffix = self.target.boundary.suffix
+        suffix = self.target.recorded_boundary.suffix
         for k, length in enumerate(lengths.tolist()):
             content = ids[begin : begin + length]
             if suffix and tuple(content[length - len(suffix) :].tolist()) == suffix:
