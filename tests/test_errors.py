@@ -306,7 +306,7 @@ def test_require_names_the_extra() -> None:
     with pytest.raises(MissingExtra) as caught:
         require("tokenreel_no_such_package", extra="build")
     assert caught.value.code == "USE002"
-    assert caught.value.hint == "pip install 'tokenreel[build]'"
+    assert caught.value.hint == "pip install '.[build]' in a clone; elsewhere pip install 'tokenreel[build]'"
     assert caught.value.exit_status == 2
     assert isinstance(caught.value, ImportError)
 

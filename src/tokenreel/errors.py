@@ -332,5 +332,5 @@ def require(module: str, *, extra: str) -> ModuleType:
             f"{module} is not installed",
             expected=f"the extra [{extra}]",
             found=str(error),
-            hint=f"pip install 'tokenreel[{extra}]'",
+            hint=f"pip install '.[{extra}]' in a clone; elsewhere pip install 'tokenreel[{extra}]'",
         ) from error
