@@ -98,6 +98,7 @@ def test_a_budget_covers_all_rows_and_is_kept(drawn: list[list[tuple[int, int, b
     done = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet_pages, "_WHOLE_PAGE", 100)
+        patch.setattr(parquet_pages, "UNSURE", 120)
         while done < rows:
             step = budget.ask()
             assert 1 <= step <= rows - done
@@ -109,13 +110,14 @@ def test_a_budget_covers_all_rows_and_is_kept(drawn: list[list[tuple[int, int, b
                     if inside > 0:
                         most += min(page.whole, inside * page.each)
                         touched = max(touched, page.whole)
-                assert most <= max(room, touched) or step == 1
+                assert most <= max(room, touched, 120) or step == 1
             budget.take(step)
             done += step
 
 
 MEASURED = """
 import resource, sys
+from pathlib import Path
 from tokenreel.build.parquet import read_parquet
 from tokenreel.build.records import SourceShape
 rows = size = 0
@@ -123,7 +125,13 @@ shape = SourceShape(name="s", format="parquet", id="id" if len(sys.argv) > 2 els
 for one in read_parquet(sys.argv[1], shape, 8 << 20):
     rows += len(one)
     size += one.texts.nbytes
-print(rows, size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+status = Path("/proc/self/status")
+if status.exists():
+    # Of this program alone: the other figure is at least what the process that started it had.
+    peak = next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+else:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(rows, size, peak)
 """
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tokenreel.build.records import SourceShape
 
-_LARGE_DICTIONARY = 64 << 20
-
 
 def read_parquet(path: str, shape: SourceShape, chunk_bytes: int) -> Iterator[Records]:
     """Yield the records of a Parquet file in chunks of about `chunk_bytes` of text; a longer text is one chunk.
@@ -50,7 +48,8 @@ def read_parquet(path: str, shape: SourceShape, chunk_bytes: int) -> Iterator[Re
 def _batches(path: str, shape: SourceShape, chunk_bytes: int) -> Iterator[Any]:
     """Yield the rows in batches that decode to a bounded number of bytes.
 
-    A column that is all dictionary in a row group is read as indices and values; any other as strings.
+    A column that is all dictionary in a row group, of short values, is read as indices and values; any other as strings.
+    Small batches are put together.
     """
     pa = require("pyarrow", extra="build")
     parquet = require("pyarrow.parquet", extra="build")
@@ -71,18 +70,34 @@ def _batches(path: str, shape: SourceShape, chunk_bytes: int) -> Iterator[Any]:
         for number in range(whole.metadata.num_row_groups):
             group = whole.metadata.row_group(number)
             found = column_pages(file, group, set(columns), path)
-            kept = frozenset(name for name, one in found.items() if 0 < one.dictionary <= _LARGE_DICTIONARY)
+            kept = frozenset(name for name, one in found.items() if one.small_steps)
             bounds = [found[name].pages for name in columns if name in found and name not in kept]
             budget = Budget(bounds, group.num_rows, chunk_bytes)
             if not found:
                 continue
             reading = opening(kept)
             batches = reading.iter_batches(budget.ask(), row_groups=[number], columns=columns, use_threads=False)
+            waiting: list[Any] = []
+            size = 0
             for batch in batches:
-                yield batch
                 budget.take(batch.num_rows)
                 # Looked at by the reader before every batch: it holds for the next one.
                 reading.reader.set_batch_size(budget.ask())
+                waiting.append(batch)
+                size += batch.nbytes
+                if size >= chunk_bytes // 2 or kept:
+                    yield _joined(pa, waiting)
+                    waiting, size = [], 0
+            if waiting:
+                yield _joined(pa, waiting)
+
+
+def _joined(pa: Any, batches: list[Any]) -> Any:
+    if len(batches) == 1:
+        return batches[0]
+    names = batches[0].schema.names
+    columns = [pa.concat_arrays([batch.column(name) for batch in batches]) for name in names]
+    return pa.RecordBatch.from_arrays(columns, names)
 
 
 def _first_line(error: Exception) -> str:

@@ -27,8 +27,11 @@ MOST_ROWS = 1 << 16
 LARGEST_PAGE = 640 << 20
 LARGEST_DICTIONARY = 320 << 20
 """A dictionary is in memory twice, as a page and as values."""
+UNSURE = 128 << 20
+"""Room for rows of which only the most that one of them can be is known: they hardly ever are that long."""
 _WHOLE_PAGE = 128 << 20
 _FEW_ROWS = 8
+_SMALL_STEP = 1 << 16
 _HEADER_BYTES = 1 << 9
 _LARGEST_HEADER = 1 << 24
 _DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
@@ -53,6 +56,15 @@ class Column:
     pages: tuple[Pages, ...]
     dictionary: int
     """Bytes of its dictionary where every page refers to it, else 0."""
+    words: int
+    """Values of that dictionary."""
+
+    @property
+    def small_steps(self) -> bool:
+        """Whether so few rows at a time are sure that reading them as strings takes long: their values are short."""
+        return (
+            self.dictionary > 0 and UNSURE // max(1, self.words) < _SMALL_STEP and self.dictionary > UNSURE // MOST_ROWS
+        )
 
 
 def column_pages(file: int, group: Any, names: set[str], path: str) -> dict[str, Column]:
@@ -72,16 +84,16 @@ def column_pages(file: int, group: Any, names: set[str], path: str) -> dict[str,
 
 def _column(file: int, chunk: Any, rows: int, path: str) -> Column:
     if chunk.physical_type not in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
-        return Column((Pages(rows, 16 * rows, 16),), 0)
+        return Column((Pages(rows, 16 * rows, 16),), 0, 0)
     pages = []
-    dictionary = 0
+    dictionary = words = 0
     whole = True
     begin = chunk.data_page_offset
     if chunk.has_dictionary_page and chunk.dictionary_page_offset:
         begin = min(begin, chunk.dictionary_page_offset)
     for page in _headers(file, begin, begin + chunk.total_compressed_size, path):
         if page.kind == _DICTIONARY:
-            dictionary = page.size
+            dictionary, words = page.size, page.values
         elif page.kind in (_DATA, _DATA_V2):
             refers = page.encoding in (_PLAIN_DICTIONARY, _RLE_DICTIONARY)
             whole = whole and refers
@@ -104,7 +116,7 @@ def _column(file: int, chunk: Any, rows: int, path: str) -> Column:
         found = sum(page.rows for page in pages)
         message = f"The pages of the column {chunk.path_in_schema!r} do not have the rows of their group."
         raise SourceError("SRC013", message, path=path, offset=begin, expected=rows, found=found)
-    return Column(tuple(pages), dictionary if whole and pages else 0)
+    return Column(tuple(pages), dictionary if whole and pages else 0, words)
 
 
 class _Page:
@@ -211,9 +223,9 @@ class Budget:
 
     A page of up to 128 MiB may be decoded whole: it is in memory whole anyway. Of a larger one, eight rows at a time are.
 
-    >>> budget = Budget([(Pages(5, 50, 50), Pages(3, 900, 300))], 8, 400)
+    >>> budget = Budget([(Pages(5, 50, 50), Pages(3, 900, 900))], 8, 400)
     >>> budget.ask(), budget.take(5), budget.ask()
-    (6, None, 3)
+    (5, None, 3)
     >>> Budget([(Pages(4, 4 << 30, 1 << 30),)], 4, 400).ask()
     1
     """
@@ -247,7 +259,7 @@ class Budget:
                 if rows < MOST_ROWS:
                     continue
             elif page.each * page.rows <= page.whole:  # what each comes to is known
-                rows += min(there, max(0, self._room - used) // max(1, page.each))
+                rows += min(there, max(0, UNSURE - used) // max(1, page.each))
             elif not rows:
                 rows = min(there, _FEW_ROWS)
             break
