@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -198,3 +199,16 @@ def test_a_mark_across_members(tmp_path: Path) -> None:
         return [text for one in blocks for text in one.texts.to_pylist()]
 
     assert read(read_records(InputBytes(path), SourceShape(name="s", format="jsonl"), 1)) == ["a"]
+
+
+@given(st.lists(st.integers(0, 700), max_size=40), st.booleans())
+def test_newlines_of_short_and_of_long_lines(lengths: list[int], ended: bool) -> None:
+    from tokenreel.build import jsonl as module
+
+    data = b"\n".join(b"x" * length for length in lengths) + b"\n" * ended
+    wanted = [at for at, byte in enumerate(data) if byte == 10]
+    for block, long_line in ((64, 1), (64, 1 << 20), (1 << 17, 512)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "_BLOCK", block)
+            patch.setattr(module, "_LONG_LINE", long_line)
+            assert module._newlines(data, np.frombuffer(data, np.uint8)).tolist() == wanted
