@@ -110,7 +110,7 @@ def profile(recipe: str, out: str) -> dict[str, Any]:
     import tokenreel
     from tokenreel.build import build as build_here
 
-    _, spent, total = sample(lambda: build_here(recipe, out=out, workers=0), Path(tokenreel.__file__).parent)
+    _, spent, total = sample(lambda: build_here(recipe, out=out, in_process=True), Path(tokenreel.__file__).parent)
     return {"spent": spent, "total": total}
 
 

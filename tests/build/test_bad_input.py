@@ -7,7 +7,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import pytest
 
 from tests.build.making import CORPUS, leftovers, run, tokenizer_file, tree, write_jsonl, write_recipe
 from tokenreel.build import build
-from tokenreel.build.blocks import InputBytes
 from tokenreel.errors import ManifestError, StorageError, TokenreelError
 
 
@@ -107,23 +106,26 @@ def test_bad_inputs(folder: Path, spoil: Callable[[Path], None], code: str, wher
 def test_a_build_that_failed_goes_on_once_the_input_is_mended(folder: Path) -> None:
     not_json(folder)
     with pytest.raises(TokenreelError):
-        build(write_recipe(folder), folder / "out", 0)
+        build(write_recipe(folder), folder / "out", in_process=True)
     write_jsonl(folder / "in" / "b.jsonl", ["mended"])
     # The inputs are not those the folder was begun with: that is said, not passed over.
     with pytest.raises(ManifestError, match="MAN010"):
-        build(write_recipe(folder), folder / "out", 0)
-    assert build(write_recipe(folder), folder / "other", 0).built == 2
+        build(write_recipe(folder), folder / "out", in_process=True)
+    assert build(write_recipe(folder), folder / "other", in_process=True).built == 2
 
 
 RECIPES = [
-    ({"tokenizer": {"path": "tokenizer.json", "eod": "<nope>"}}, 1, "TKZ003"),
-    ({"tokenizer": {"path": "tokenizer.json", "eod": 99999}}, 1, "TKZ003"),
+    ({"tokenizer": {"path": "tokenizer.json", "eod": "<nope>"}}, 2, "TKZ003"),
+    ({"tokenizer": {"path": "tokenizer.json", "eod": 99999}}, 2, "TKZ003"),
     ({"tokenizer": {"path": "tokenizer.json"}}, 2, "TKZ004"),
     ({"tokenizer": {"path": "absent.json", "eod": "<eod>"}}, 3, "STO001"),
     ({"tokenizer": {"path": "recipe.toml", "eod": "<eod>"}}, 1, "TKZ002"),
     ({"tokenizer": {"pth": "tokenizer.json"}}, 2, "RCP003"),
     ({"tokenizer": {"path": "tokenizer.json", "eod": "<eod>", "engine": "fast"}}, 2, "RCP004"),
-    ({"source": {"name": "a", "paths": ["none/*"]}}, 1, "SRC014"),
+    ({"source": {"name": "a", "paths": ["none/*"]}}, 2, "SRC014"),
+    ({"source": {"name": "a", "paths": ["none.jsonl"]}}, 3, "STO001"),
+    ({"source": {"name": "a", "paths": ["in"]}}, 2, "SRC018"),
+    ({"tokenizer": {"name": "train:bpe:40000"}}, 2, "TKZ012"),
     ({"split": {"rule": "hash-mod", "modulo": 0}}, 2, "SPL011"),
     ({"split": {"rule": "hash"}}, 2, "SPL010"),
     ({"split": {"rule": "by-id", "file": "absent.txt"}}, 3, "STO001"),
@@ -134,9 +136,10 @@ RECIPES = [
 def test_bad_recipes(folder: Path, tables: dict[str, Any], status: int, code: str) -> None:
     recipe = write_recipe(folder, **tables)
     with pytest.raises(TokenreelError) as caught:
-        build(recipe, folder / "out", 0)
+        build(recipe, folder / "out", in_process=True)
     assert (caught.value.code, caught.value.exit_status) == (code, status)
-    assert [name for name in tree(folder / "out") if name.startswith(("shards", "receipts", "COMPLETE"))] == []
+    # A build that is refused before it begins leaves nothing: no folder, no log.
+    assert not (folder / "out").exists()
 
 
 def test_a_typo_in_a_recipe_names_the_nearest_key(folder: Path) -> None:
@@ -149,7 +152,7 @@ def test_a_typo_in_a_recipe_names_the_nearest_key(folder: Path) -> None:
 def test_no_output_folder(folder: Path) -> None:
     with pytest.raises(TokenreelError, match="RCP007"):
         build(write_recipe(folder))
-    report = build(write_recipe(folder, output={"folder": "there"}), workers=0)
+    report = build(write_recipe(folder, output={"folder": "there"}), in_process=True)
     assert report.out == folder / "there"
     assert (folder / "there" / "COMPLETE.json").exists()
 
@@ -159,18 +162,19 @@ def test_an_input_that_cannot_be_read(folder: Path, monkeypatch: pytest.MonkeyPa
     write_jsonl(path, ["secret"])
     path.chmod(0)
     if os.access(path, os.R_OK):  # the superuser may read everything: let the system refuse by hand
+        from tokenreel.build import inputs as module
 
-        def refuse(self: InputBytes, size: int = 0) -> Iterator[bytes]:
-            if self.path.endswith("b.jsonl"):
-                raise StorageError("STO002", "could not read: Permission denied", path=self.path)
-            yield Path(self.path).read_bytes()
+        def refuse(name: str, *how: Any, **more: Any) -> Any:
+            if name.endswith("b.jsonl"):
+                raise PermissionError(13, "Permission denied", name)
+            return open(name, *how, **more)  # noqa: PTH123
 
-        monkeypatch.setattr(InputBytes, "blocks", refuse)
+        monkeypatch.setattr(module, "open", refuse, raising=False)
     with pytest.raises(StorageError) as caught:
-        build(write_recipe(folder), folder / "out", 0)
+        build(write_recipe(folder), folder / "out", in_process=True)
     assert (caught.value.code, caught.value.exit_status) == ("STO002", 3)
     assert caught.value.where["path"] == str(path)
-    assert leftovers(folder / "out") == []
+    assert not (folder / "out").exists()
 
 
 LIMITED = """
@@ -193,7 +197,7 @@ def test_a_disk_that_is_full_in_the_middle(folder: Path, layout: str, limit: int
     assert done.returncode == 3
     assert json.loads(done.stdout)["error"]["code"] == "STO003"
     assert leftovers(out) == []
-    build(recipe, folder / "whole", 0)
+    build(recipe, folder / "whole", in_process=True)
     assert run(recipe, out)[0] == 0
     assert tree(out) == tree(folder / "whole")
 
@@ -233,10 +237,10 @@ def test_a_file_that_does_not_read_back_is_never_declared_complete(
     out = folder / "out"
     monkeypatch.setattr(module, "finish", spoil)
     with pytest.raises(ManifestError, match=r"MAN013 .*part-000000\.bin"):
-        build(write_recipe(folder), out, 0)
+        build(write_recipe(folder), out, in_process=True)
     assert not (out / "COMPLETE.json").exists()
     monkeypatch.undo()
-    assert build(write_recipe(folder), out, 0).built == 1
+    assert build(write_recipe(folder), out, in_process=True).built == 1
 
 
 def test_an_engine_that_is_asked_for_and_cannot(folder: Path) -> None:
@@ -247,7 +251,7 @@ def test_an_engine_that_is_asked_for_and_cannot(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(config))
     recipe = write_recipe(folder, tokenizer={"path": "tokenizer.json", "eod": "<eod>", "engine": "fastokens"})
     with pytest.raises(TokenreelError, match="TKZ013"):
-        build(recipe, folder / "out", 0)
+        build(recipe, folder / "out", in_process=True)
 
 
 @pytest.mark.parametrize("engine", ["gigatoken", "fastokens"])

@@ -16,9 +16,11 @@ import xxhash
 import tokenreel
 from tests.build.making import CORPUS, leftovers, run, tokenizer_file, tree, write_jsonl, write_recipe
 from tokenreel.build import build
+from tokenreel.build.report import read_log
 from tokenreel.corpus.documents import documents_digests, file_digest
 from tokenreel.corpus.manifest import parse_manifest
 from tokenreel.corpus.receipts import Complete, RunConfig, Stats, parse_as, parse_receipt, sum_receipts
+from tokenreel.errors import UsageError
 from tokenreel.hashing import sha256_file, sha256_lines
 from tokenreel.text import load_tokenizer
 
@@ -44,7 +46,7 @@ def test_the_golden_corpus_is_built_byte_for_byte(tmp_path: Path, workers: int) 
         write_jsonl(tmp_path / "in" / f"{part}.jsonl", golden_texts(part))
     shutil.copy(GOLDEN / "tokenizer" / "tokenizer.json", tmp_path)
     recipe = write_recipe(tmp_path, split={"rule": "hash-mod", "modulo": 1000})
-    build(recipe, tmp_path / "out", workers)
+    build(recipe, tmp_path / "out", workers or None, in_process=not workers)
     ours, theirs = tree(tmp_path / "out"), tree(GOLDEN)
     assert {name: ours[name] for name in ours if name.startswith("shards/")} == {
         name: theirs[name] for name in theirs if name.startswith("shards/")
@@ -101,7 +103,7 @@ def test_nothing_that_complete_names_knows_of_machine_or_time(tmp_path: Path) ->
         source={"name": "web", "paths": [f"{tmp_path}/in/*"]},
         tokenizer={"path": str(tmp_path / "tokenizer.json"), "eod": "<eod>"},
     )
-    build(recipe, tmp_path / "out", 0)
+    build(recipe, tmp_path / "out", in_process=True)
     for name in ("run_config.json", "tokenreel.json", "stats.json", "COMPLETE.json", "receipts/part-000000.json"):
         text = (tmp_path / "out" / name).read_text("utf-8")
         for word in (str(tmp_path), "2026", "seconds", "workers", "pyarrow"):
@@ -161,7 +163,7 @@ def test_the_same_tree_for_1_2_and_7_workers_and_any_hash_seed(tmp_path: Path, l
         status, _ = run(recipe, out, "--workers", workers, env={"PYTHONHASHSEED": seed})
         assert status == 0
         trees.append(tree(out))
-    build(recipe, tmp_path / "here", 0, overrides=["output.chunk_bytes=8000000"])
+    build(recipe, tmp_path / "here", in_process=True, overrides=["output.chunk_bytes=8000000"])
     trees.append(tree(tmp_path / "here"))
     assert trees[0] == trees[1] == trees[2] == trees[3]
     assert sum(name.startswith("receipts/") for name in trees[0]) == 11
@@ -169,7 +171,7 @@ def test_the_same_tree_for_1_2_and_7_workers_and_any_hash_seed(tmp_path: Path, l
 
 def test_a_duplicate_is_kept_and_shares_its_split(tmp_path: Path) -> None:
     recipe = eleven_recipe(tmp_path, "native")
-    build(recipe, tmp_path / "out", 0)
+    build(recipe, tmp_path / "out", in_process=True)
     rows = pq.read_table(tmp_path / "out" / "documents.parquet").to_pylist()
     wanted = xxhash.xxh3_128_digest(b"a duplicate that stands in two files")
     twins = [row for row in rows if row["id"] == wanted]
@@ -181,7 +183,7 @@ def test_a_duplicate_is_kept_and_shares_its_split(tmp_path: Path) -> None:
 def test_the_native_layout(tmp_path: Path) -> None:
     recipe = eleven_recipe(tmp_path, "native")
     out = tmp_path / "out"
-    build(recipe, out, 0, built_at="2020-02-02")
+    build(recipe, out, in_process=True, built_at="2020-02-02")
     manifest = parse_manifest((out / "tokenreel.json").read_bytes())
     complete = parse_as(Complete, (out / "COMPLETE.json").read_bytes())
     assert manifest.built_at == "2020-02-02"
@@ -218,7 +220,7 @@ def test_the_native_layout(tmp_path: Path) -> None:
 def test_a_change_in_documents_changes_their_digest(tmp_path: Path) -> None:
     recipe = eleven_recipe(tmp_path, "native")
     path = tmp_path / "out" / "documents.parquet"
-    build(recipe, tmp_path / "out", 0)
+    build(recipe, tmp_path / "out", in_process=True)
     table = pq.read_table(path)
     before = documents_digests(path)
     pq.write_table(table, path, row_group_size=5, compression="none", use_dictionary=False)
@@ -236,7 +238,7 @@ def test_a_change_in_documents_changes_their_digest(tmp_path: Path) -> None:
 
 def test_run_config_says_all_that_decides(tmp_path: Path) -> None:
     recipe = eleven_recipe(tmp_path, "mahan")
-    build(recipe, tmp_path / "out", 0)
+    build(recipe, tmp_path / "out", in_process=True)
     config = parse_as(RunConfig, (tmp_path / "out" / "run_config.json").read_bytes())
     assert [one.part for one in config.inputs] == [f"part-{k:06d}" for k in range(11)]
     assert config.inputs[3].path == "in/03.jsonl.gz"
@@ -255,7 +257,7 @@ def test_a_trained_tokenizer_is_saved_and_the_same_every_time(tmp_path: Path) ->
     recipe = eleven_recipe(tmp_path, "mahan", tokenizer={"name": "train:bpe:350"})
     trees = []
     for workers in (0, 2):
-        build(recipe, tmp_path / f"out{workers}", workers)
+        build(recipe, tmp_path / f"out{workers}", workers or None, in_process=not workers)
         trees.append(tree(tmp_path / f"out{workers}"))
     assert trees[0] == trees[1]
     out = tmp_path / "out0"
@@ -264,7 +266,7 @@ def test_a_trained_tokenizer_is_saved_and_the_same_every_time(tmp_path: Path) ->
     tok = load_tokenizer(str(out / "tokenizer" / "tokenizer.json"))
     assert tok.vocab_size == 350
     # Run again, the saved one is used: nothing is trained, nothing to do.
-    assert build(recipe, out, 0).nothing_to_do
+    assert build(recipe, out, in_process=True).nothing_to_do
     assert tree(out) == trees[0]
 
 
@@ -295,7 +297,7 @@ def test_the_legacy_rule_for_dtypes(tmp_path: Path, legacy: bool, dtype: str) ->
     (tmp_path / "tokenizer.json").write_text(json.dumps(config))
     write_jsonl(tmp_path / "in" / "a.jsonl", CORPUS)
     recipe = write_recipe(tmp_path, output={"megatron_legacy_dtype": legacy})
-    assert build(recipe, tmp_path / "out", 0).dtype == dtype
+    assert build(recipe, tmp_path / "out", in_process=True).dtype == dtype
     assert tokenreel.open(tmp_path / "out").split("train").dtype == np.dtype(dtype)
 
 
@@ -329,3 +331,124 @@ def test_progress_reaches_the_end(tmp_path: Path) -> None:
     total = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
     assert seen[-1] == (total, total, sum(counts.total_tokens for counts in report.stats.by_split.values()))
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_a_number_of_workers_that_cannot_be(tmp_path: Path, workers: int) -> None:
+    with pytest.raises(UsageError, match="USE003"):
+        build(eleven_recipe(tmp_path, "mahan"), tmp_path / "out", workers)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("date", ["yesterday", "2026-13-01", "30.11.2026"])
+def test_a_date_that_is_none(tmp_path: Path, date: str) -> None:
+    with pytest.raises(UsageError, match="USE003"):
+        build(eleven_recipe(tmp_path, "mahan"), tmp_path / "out", in_process=True, built_at=date)
+
+
+def test_equal_files_of_a_source_are_all_built(tmp_path: Path) -> None:
+    """A hub's cache stores equal files once, under several names."""
+    tokenizer_file(tmp_path)
+    blob = write_jsonl(tmp_path / "blobs" / "x.jsonl", CORPUS)
+    (tmp_path / "in").mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / "in" / name).symlink_to(blob)
+    report = build(write_recipe(tmp_path, split={"rule": "none"}), tmp_path / "out", in_process=True)
+    assert (report.parts, report.warnings) == (2, ())
+    assert report.stats is not None
+    assert sum(counts.documents for counts in report.stats.by_split.values()) == 2 * len(CORPUS)
+
+
+def test_a_file_in_two_sources_is_a_warning(tmp_path: Path) -> None:
+    tokenizer_file(tmp_path)
+    write_jsonl(tmp_path / "in" / "a.jsonl", CORPUS)
+    recipe = write_recipe(tmp_path, split={"rule": "none"})
+    recipe.write_text(recipe.read_text() + '[[source]]\nname = "again"\npaths = ["in/a.jsonl"]\n')
+    wanted = "1 file stands in two sources, and so twice in the corpus: in/a.jsonl in again is in/a.jsonl in web"
+    assert build(recipe, tmp_path / "out", dry_run=True).warnings == (wanted,)
+    report = build(recipe, tmp_path / "out", in_process=True)
+    assert report.warnings == (wanted,)
+    assert f"warning: {wanted}" in report.lines()
+    assert [event["message"] for event in read_log(tmp_path / "out", "warning")] == [wanted]
+
+
+def test_same_named_inputs_of_absolute_patterns_are_told_apart(tmp_path: Path) -> None:
+    near = tmp_path / "near"
+    near.mkdir()
+    tokenizer_file(near)
+    for name in ("one", "two"):
+        write_jsonl(tmp_path / name / "x.jsonl", [f"text {name} {k}" for k in range(9)])
+    recipe = write_recipe(near, source={"name": "s", "paths": [f"{tmp_path}/one/*", f"{tmp_path}/two/x.jsonl"]})
+    build(recipe, tmp_path / "out", in_process=True)
+    config = parse_as(RunConfig, (tmp_path / "out" / "run_config.json").read_bytes())
+    assert [one.path for one in config.inputs] == ["one/x.jsonl", "two/x.jsonl"]
+    assert [one.sha256 for one in config.inputs] == [sha256_file(tmp_path / one.path) for one in config.inputs]
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_ids_that_never_occur_are_counted(tmp_path: Path, workers: int | None) -> None:
+    tokenizer_file(tmp_path)
+    for name in ("a", "b"):
+        write_jsonl(tmp_path / "in" / f"{name}.jsonl", CORPUS)
+    (tmp_path / "held-out.txt").write_text("a-3\nb-3\na-3o\nb-5\nnowhere\n")
+    recipe = write_recipe(tmp_path, split={"rule": "by-id", "file": "held-out.txt"})
+    out = tmp_path / "out"
+    wanted = "2 of the 5 ids that are validation occur in no document; the first is 'a-3o'"
+    assert build(recipe, out, workers, in_process=workers is None).warnings == (wanted,)
+    assert wanted in [event["message"] for event in read_log(out, "warning")]
+    assert build(recipe, out, in_process=True).warnings == (wanted,)
+    # What a part of an earlier run met is known from its log; without it, only a lower bound is.
+    (out / "receipts" / "part-000000.json").unlink()
+    assert build(recipe, out, in_process=True).warnings == (wanted,)
+    (out / "build.log.jsonl").unlink()
+    assert build(recipe, out, in_process=True).warnings == (
+        "at least 2 of the 5 ids that are validation occur in no document",
+    )
+
+
+def test_a_rule_that_gives_no_validation_document_is_told(tmp_path: Path) -> None:
+    tokenizer_file(tmp_path)
+    write_jsonl(tmp_path / "in" / "a.jsonl", ["one", "two"])
+    for number, (split, wanted) in enumerate(
+        [
+            ({"rule": "hash-mod", "modulo": 1 << 60}, ("split rule hash-mod gave no validation document of 2",)),
+            ({"rule": "hash-mod", "modulo": 1}, ("split rule hash-mod gave no train document of 2",)),
+            ({"rule": "every-nth", "n": 3}, ("split rule every-nth gave no validation document of 2",)),
+            ({"rule": "none"}, ()),
+        ]
+    ):
+        recipe = write_recipe(tmp_path, split=split)
+        assert build(recipe, tmp_path / str(number), in_process=True).warnings == wanted
+
+
+def lossy_tokenizer(folder: Path) -> None:
+    config = json.loads(tokenizer_file(folder).read_bytes())
+    config["normalizer"] = {"type": "Lowercase"}
+    (folder / "tokenizer.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("recheck", [1, 2, 0])
+def test_a_tokenizer_that_loses_text_is_told(tmp_path: Path, recheck: int) -> None:
+    lossy_tokenizer(tmp_path)
+    write_jsonl(tmp_path / "in" / "a.jsonl", ["plain", "text"])
+    write_jsonl(tmp_path / "in" / "b.jsonl", ["plain", "", "Then A Capital", "plain"])
+    table = {"path": "tokenizer.json", "eod": "<eod>", "recheck": recheck}
+    recipe = write_recipe(tmp_path, tokenizer=table, split={"rule": "none"})
+    (said,) = build(recipe, tmp_path / "out", in_process=True).warnings
+    why = "(it normalises text (Lowercase))"
+    if recheck == 0:
+        assert said == f"tokenizer.json may lose text {why[1:-1].join('()')}, and no document was re-checked"
+        return
+    checked = 6 if recheck == 1 else 3
+    assert said == (
+        f"1 of {checked} re-checked documents do not decode to their text {why}; first in in/b.jsonl line 3 document 2, "
+        "from character 0 on: 'Then A Capital' became 'then a capital'"
+    )
+    assert said in [event["message"] for event in read_log(tmp_path / "out", "warning")]
+
+
+def test_a_tokenizer_that_may_lose_text_and_did_not(tmp_path: Path) -> None:
+    lossy_tokenizer(tmp_path)
+    write_jsonl(tmp_path / "in" / "a.jsonl", ["plain"])
+    recipe = write_recipe(tmp_path, split={"rule": "none"})
+    assert build(recipe, tmp_path / "out", in_process=True).warnings == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -10,21 +11,28 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.build.making import CORPUS, leftovers, run, start, tokenizer_file, tree, write_jsonl, write_recipe
 from tests.build.test_build import eleven_recipe
 from tokenreel.build import build
 from tokenreel.build.lock import build_lock, shared_lock
+from tokenreel.build.report import read_log
 from tokenreel.build.settings import first_difference
-from tokenreel.errors import IncompleteError, ManifestError, StorageError
+from tokenreel.corpus.receipts import dump, parse_receipt, seal
+from tokenreel.errors import IncompleteError, ManifestError, StorageError, TokenreelError
+from tokenreel.store import dumps_canonical
 
 
 def kill_and_resume(folder: Path, layout: str, kills: int, seed: int) -> None:
     chance = random.Random(seed)
     recipe = eleven_recipe(folder, layout)
-    build(recipe, folder / "whole", 0)
+    build(recipe, folder / "whole", in_process=True)
     wanted = tree(folder / "whole")
     out = folder / "out"
     begun = time.monotonic()
@@ -70,12 +78,12 @@ def recipe(tmp_path: Path) -> Path:
 
 def test_a_complete_output_is_left_as_it_is(tmp_path: Path, recipe: Path) -> None:
     out = tmp_path / "out"
-    build(recipe, out, 0)
+    build(recipe, out, in_process=True)
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.name != "build.log.jsonl"}
     status, report = run(recipe, out)
     assert (status, report["nothing_to_do"], report["built"]) == (0, True, 0)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.name != "build.log.jsonl"} == before
-    assert "nothing to do" in build(recipe, out, 0).lines()[0]
+    assert "nothing to do" in build(recipe, out, in_process=True).lines()[0]
 
 
 def spoil_shard(out: Path) -> None:
@@ -119,6 +127,79 @@ def old_receipt(out: Path) -> None:
     path.write_text(json.dumps(receipt))
 
 
+def edit_receipt(out: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = out / "receipts" / "part-000004.json"
+    receipt = json.loads(path.read_bytes())
+    change(receipt)
+    path.write_bytes(dumps_canonical(receipt))
+    (out / "COMPLETE.json").unlink()
+
+
+def tampered_sources(out: Path) -> None:
+    """Another split of the same sums: nothing but the receipt's own hash can tell."""
+
+    def change(receipt: dict[str, Any]) -> None:
+        receipt["by_source"] = {"ghost": receipt["by_source"]["web"]}
+
+    edit_receipt(out, change)
+
+
+def tampered_count(out: Path) -> None:
+    edit_receipt(out, lambda receipt: receipt.update(special_in_text=7))
+
+
+def receipt_without_its_hash(out: Path) -> None:
+    edit_receipt(out, lambda receipt: receipt.pop("receipt_sha256"))
+
+
+def resealed_counts(out: Path) -> None:
+    """A receipt that fits itself and its hash, and not its shard."""
+    path = out / "receipts" / "part-000004.json"
+    receipt = parse_receipt(path.read_bytes())
+    train = receipt.splits["train"]
+    more = {"text_tokens": train.text_tokens + 1, "total_tokens": train.total_tokens + 1}
+    source = receipt.by_source["web"]
+    forged = msgspec.structs.replace(
+        receipt,
+        splits={**receipt.splits, "train": msgspec.structs.replace(train, **more)},
+        by_source={"web": {**source, "train": msgspec.structs.replace(source["train"], **more)}},
+    )
+    path.write_bytes(dump(seal(forged)))
+    (out / "COMPLETE.json").unlink()
+
+
+def spoil_finished_shard(out: Path) -> None:
+    flip(out / "shards" / "train" / "part-000004.bin", 5)
+
+
+def spoil_finished_table(out: Path) -> None:
+    flip(out / "shards" / "train" / "part-000004.idx", 40)
+
+
+def cut_documents(out: Path) -> None:
+    path = out / "documents.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def spoil_documents(out: Path) -> None:
+    path = out / "documents.parquet"
+    table = pq.read_table(path)
+    lengths = table.column("length").to_pylist()
+    lengths[0] += 1
+    at = table.schema.get_field_index("length")
+    pq.write_table(table.set_column(at, table.schema.field(at), pa.array(lengths)), path)
+
+
+def spoil_tokenizer(out: Path) -> None:
+    flip(out / "tokenizer" / "tokenizer.json", 30)
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
 DAMAGE: list[Callable[[Path], None]] = [
     spoil_shard,
     cut_shard,
@@ -128,38 +209,59 @@ DAMAGE: list[Callable[[Path], None]] = [
     lose_documents,
     lose_tokenizer,
     old_receipt,
+    tampered_sources,
+    tampered_count,
+    receipt_without_its_hash,
+    resealed_counts,
+    spoil_finished_shard,
+    spoil_finished_table,
+    cut_documents,
+    spoil_documents,
+    spoil_tokenizer,
 ]
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
 def test_what_was_damaged_is_built_again(tmp_path: Path, recipe: Path, damage: Callable[[Path], None]) -> None:
     out = tmp_path / "out"
-    build(recipe, out, 0)
+    build(recipe, out, in_process=True)
     wanted = tree(out)
     damage(out)
-    assert not build(recipe, out, 0).nothing_to_do
+    assert not build(recipe, out, in_process=True).nothing_to_do
     assert tree(out) == wanted
 
 
 def test_finished_parts_are_not_built_again(tmp_path: Path) -> None:
     recipe = eleven_recipe(tmp_path, "mahan")
     out = tmp_path / "out"
-    build(recipe, out, 0)
+    build(recipe, out, in_process=True)
     wanted = tree(out)
     lose_receipt(out)
     assert build(recipe, out, 2).built == 1
     assert tree(out) == wanted
 
 
+@pytest.mark.parametrize("damage", [spoil_finished_shard, spoil_finished_table, tampered_count])
+def test_of_a_finished_native_output_only_the_bad_part_is_built(
+    tmp_path: Path, recipe: Path, damage: Callable[[Path], None]
+) -> None:
+    out = tmp_path / "out"
+    build(recipe, out, in_process=True)
+    wanted = tree(out)
+    damage(out)
+    assert build(recipe, out, in_process=True).built == 1
+    assert tree(out) == wanted
+
+
 def test_leftovers_of_a_killed_build_are_removed(tmp_path: Path, recipe: Path) -> None:
     out = tmp_path / "out"
-    build(recipe, out, 0)
+    build(recipe, out, in_process=True)
     wanted = tree(out)
     lose_receipt(out)
     (out / "shards" / "train" / ".part-000003.bin.123.tokenreel-tmp").write_text("x")
     (out / ".documents").mkdir()
     (out / ".documents" / "part-000003.train.arrow").write_text("not arrow")
-    build(recipe, out, 0)
+    build(recipe, out, in_process=True)
     assert tree(out) == wanted
 
 
@@ -180,35 +282,120 @@ def test_output_of_another_configuration_names_the_first_field(
     tmp_path: Path, recipe: Path, change: str, place: str
 ) -> None:
     out = tmp_path / "out"
-    build(recipe, out, 0)
+    build(recipe, out, in_process=True)
     before = tree(out)
     status, said = run(recipe, out, "--set", change)
-    assert (status, said["error"]["code"]) == (1, "MAN010")
+    assert (status, said["error"]["code"]) == (2, "MAN010")
     assert said["error"]["message"] == f"{place} differs"
     assert tree(out) == before
 
 
 def test_an_input_that_changed_or_is_new_is_another_configuration(tmp_path: Path, recipe: Path) -> None:
     out = tmp_path / "out"
-    build(recipe, out, 0)
+    build(recipe, out, in_process=True)
     write_jsonl(tmp_path / "in" / "01.jsonl", ["changed"])
     with pytest.raises(ManifestError, match=r"inputs\[1\]\.bytes differs") as caught:
-        build(recipe, out, 0)
+        build(recipe, out, in_process=True)
     assert caught.value.code == "MAN010"
     write_jsonl(tmp_path / "in" / "zz.jsonl", ["new"])
     with pytest.raises(ManifestError, match="MAN010"):
-        build(recipe, out, 0)
+        build(recipe, out, in_process=True)
 
 
 def test_an_input_of_the_same_size_and_time_that_changed_is_noticed(tmp_path: Path, recipe: Path) -> None:
     out = tmp_path / "out"
-    build(recipe, out, 0)
+    build(recipe, out, in_process=True)
     path = tmp_path / "in" / "01.jsonl"
     times = path.stat()
     path.write_bytes(path.read_bytes().replace(b"reel", b"real"))
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     with pytest.raises(ManifestError, match=r"inputs\[1\]\.sha256 differs"):
-        build(recipe, out, 0)
+        build(recipe, out, in_process=True)
+
+
+def edit_log(out: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    log = out / "build.log.jsonl"
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    for event in events:
+        if event["event"] == "input":
+            change(event)
+    log.write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def aged(folder: Path) -> None:
+    """Make the inputs old enough for their hashes to be kept."""
+    while time.time_ns() - max(path.stat().st_ctime_ns for path in (folder / "in").iterdir()) < 2_100_000_000:
+        time.sleep(0.05)
+
+
+def other_digit(event: dict[str, Any]) -> None:
+    event["sha256"] = ("0" if event["sha256"][0] != "0" else "1") + event["sha256"][1:]
+
+
+def test_a_hash_that_was_changed_in_the_log_is_not_believed(tmp_path: Path, recipe: Path) -> None:
+    out = tmp_path / "out"
+    aged(tmp_path)
+    build(recipe, out, in_process=True)
+    wanted = tree(out)
+    kept = read_log(out, "input")
+    assert len(kept) == 11
+    edit_log(out, other_digit)
+    assert build(recipe, out, in_process=True).nothing_to_do
+    # Nor in a folder that is begun with such a log.
+    log = (out / "build.log.jsonl").read_bytes()
+    shutil.rmtree(out)
+    out.mkdir()
+    (out / "build.log.jsonl").write_bytes(log)
+    build(recipe, out, in_process=True)
+    assert tree(out) == wanted
+
+
+def test_no_input_is_called_changed_before_it_was_read(tmp_path: Path, recipe: Path) -> None:
+    """A log that was forged with its checksums: the file itself has the last word."""
+    out = tmp_path / "out"
+    aged(tmp_path)
+    build(recipe, out, in_process=True)
+
+    def forge(event: dict[str, Any]) -> None:
+        other_digit(event)
+        facts = {key: event[key] for key in ("source", "path", "file", "stamp", "sha256")}
+        event["check"] = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    edit_log(out, forge)
+    assert build(recipe, out, in_process=True).nothing_to_do
+
+
+def test_hashes_that_are_kept_are_not_taken_again(
+    tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tokenreel.build import inputs as module
+
+    out = tmp_path / "out"
+    aged(tmp_path)
+    build(recipe, out, in_process=True)
+    monkeypatch.setattr(module, "_hash", lambda path: pytest.fail(f"{path} was read again"))
+    assert build(recipe, out, in_process=True).nothing_to_do
+
+
+def test_another_name_or_date_writes_the_manifest_again(tmp_path: Path, recipe: Path) -> None:
+    out = tmp_path / "out"
+    build(recipe, out, in_process=True)
+    report = build(recipe, out, in_process=True, overrides=["corpus.name=renamed"], built_at="2026-11-30")
+    assert (report.built, report.nothing_to_do) == (0, False)
+    manifest = json.loads((out / "tokenreel.json").read_bytes())
+    assert (manifest["name"], manifest["built_at"]) == ("renamed", "2026-11-30")
+    build(recipe, tmp_path / "new", in_process=True, overrides=["corpus.name=renamed"], built_at="2026-11-30")
+    assert tree(out) == tree(tmp_path / "new")
+    # A date that is left out is no other date.
+    assert build(recipe, out, in_process=True, overrides=["corpus.name=renamed"]).nothing_to_do
+
+
+@pytest.mark.parametrize("layout", ["mahan", "native"])
+def test_a_name_alone_is_no_other_configuration(tmp_path: Path, layout: str) -> None:
+    recipe = eleven_recipe(tmp_path, layout)
+    out = tmp_path / "out"
+    build(recipe, out, in_process=True)
+    assert build(recipe, out, in_process=True, overrides=["corpus.name=x"]).nothing_to_do == (layout == "mahan")
 
 
 def test_first_difference_of_nested_values() -> None:
@@ -224,22 +411,87 @@ def test_first_difference_of_nested_values() -> None:
 )
 def test_a_part_that_is_not_in_the_plan(tmp_path: Path, recipe: Path, name: str) -> None:
     out = tmp_path / "out"
-    build(recipe, out, 0)
+    build(recipe, out, in_process=True)
     (out / name).parent.mkdir(exist_ok=True)
     (out / name).write_text("x")
     with pytest.raises(ManifestError, match="MAN011") as caught:
-        build(recipe, out, 0)
+        build(recipe, out, in_process=True)
     assert caught.value.where["path"] == str(out / name)
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "shards/train/part-000000.bin"])
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "shards/train/part-000000.bin", "tokenizer/tokenizer.json", "tokenizer/other.json"]
+)
 def test_a_folder_that_holds_something_else(tmp_path: Path, recipe: Path, name: str) -> None:
     path = tmp_path / "out" / name
     path.parent.mkdir(parents=True)
     path.write_text("mine")
     status, said = run(recipe, tmp_path / "out")
-    assert (status, said["error"]["code"]) == (1, "MAN014")
+    assert (status, said["error"]["code"]) == (2, "MAN014")
     assert path.read_text() == "mine"
+    assert [one for one in (tmp_path / "out").rglob("*") if one.is_file()] == [path]
+
+
+@pytest.mark.parametrize("tokenizer", [{"path": "tokenizer.json", "eod": "<eod>"}, {"name": "train:bpe:350"}])
+def test_a_tokenizer_that_is_not_ours_is_never_written_over(tmp_path: Path, tokenizer: dict[str, str]) -> None:
+    recipe = eleven_recipe(tmp_path, "mahan", tokenizer=tokenizer)
+    out = tmp_path / "out"
+    (out / "tokenizer").mkdir(parents=True)
+    (out / "tokenizer" / "tokenizer.json").write_text("mine")
+    with pytest.raises(ManifestError, match="MAN014"):
+        build(recipe, out, in_process=True)
+    shutil.rmtree(out)
+    build(recipe, out, in_process=True)
+    (out / "tokenizer").mkdir(exist_ok=True)
+    (out / "tokenizer" / "mine.json").write_text("mine")
+    with pytest.raises(ManifestError, match=r"MAN014 .*mine\.json"):
+        build(recipe, out, in_process=True)
+    assert (out / "tokenizer" / "mine.json").read_text() == "mine"
+
+
+def test_a_training_that_was_killed_before_its_tokenizer_was_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """run_config.json records the tokenizer before the file is there: such a folder goes on."""
+    recipe = eleven_recipe(tmp_path, "native", tokenizer={"name": "train:bpe:350"})
+    build(recipe, tmp_path / "whole", in_process=True)
+    from tokenreel.build import run as module
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "examine", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            build(recipe, tmp_path / "out", in_process=True)
+    assert sorted(tree(tmp_path / "out")) == ["run_config.json"]
+    build(recipe, tmp_path / "out", in_process=True)
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
+def test_a_refused_build_leaves_what_was_there(tmp_path: Path, recipe: Path) -> None:
+    out = tmp_path / "new" / "out"
+    with pytest.raises(TokenreelError, match="TKZ003"):
+        build(recipe, out, in_process=True, overrides=["tokenizer.eod='<nope>'"])
+    assert not (tmp_path / "new").exists()
+    out.mkdir(parents=True)
+    with pytest.raises(TokenreelError, match="TKZ003"):
+        build(recipe, out, in_process=True, overrides=["tokenizer.eod='<nope>'"])
+    assert list(out.iterdir()) == []
+
+
+def test_an_output_folder_that_cannot_be_written(tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    out.mkdir(mode=0o500)
+    if os.access(out, os.W_OK):  # the superuser may write everywhere: let the system refuse by hand
+        made = Path.mkdir
+
+        def refuse(self: Path, *how: Any, **more: Any) -> None:
+            if self.parent == out:
+                raise PermissionError(13, "Permission denied", str(self))
+            made(self, *how, **more)
+
+        monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(StorageError, match="STO003") as caught:
+        build(recipe, out, in_process=True)
+    assert caught.value.exit_status == 3
 
 
 def test_one_build_at_a_time(tmp_path: Path, recipe: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from tokenreel.build.blocks import InputBytes, stamp_of
 from tokenreel.build.records import Records, SourceShape
-from tokenreel.build.sources import plan_inputs, read_records
+from tokenreel.build.sources import in_two_sources, plan_inputs, read_records
 from tokenreel.config.recipe import parse_recipe
 from tokenreel.errors import RecipeError, SourceError, StorageError, TokenreelError
 
@@ -391,15 +392,117 @@ def test_absolute_patterns_are_recorded_without_their_folder(folder: Path) -> No
     ]
 
 
-@pytest.mark.parametrize("pattern", ["none/*.jsonl", "b/absent.jsonl", "b/*.csv"])
+def test_absolute_patterns_below_the_recipe_are_relative_to_it(folder: Path) -> None:
+    assert plan(folder, {"name": "s", "paths": [f"{folder}/b/1*.jsonl", f"{folder}/b/../a/z.txt"]}) == [
+        ("s", "a/z.txt", "text"),
+        ("s", "b/10.jsonl", "jsonl"),
+    ]
+
+
+def test_files_of_one_name_in_several_absolute_folders_keep_their_folders(tmp_path: Path) -> None:
+    for name in ("far/one/x.jsonl", "far/two/x.jsonl", "far/two/y.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(jsonl([name]))
+    (tmp_path / "near").mkdir()
+    far = tmp_path / "far"
+    one = {"name": "one", "paths": [f"{far}/one/*.jsonl"]}
+    two = {"name": "two", "paths": [f"{far}/two/x.jsonl", f"{far}/two/y*"]}
+    assert [path for _, path, _ in plan(tmp_path / "near", one, two)] == ["one/x.jsonl", "two/x.jsonl", "two/y.jsonl"]
+    both = {"name": "both", "paths": [*one["paths"], *two["paths"]]}
+    assert [path for _, path, _ in plan(tmp_path / "near", both)] == ["one/x.jsonl", "two/x.jsonl", "two/y.jsonl"]
+
+
+def test_two_files_under_one_recorded_path_are_refused(tmp_path: Path) -> None:
+    for name in ("near/x.jsonl", "far/x.jsonl"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(jsonl([name]))
+    for tables in (
+        [{"name": "s", "paths": ["x.jsonl", f"{tmp_path}/far/x.jsonl"]}],
+        [{"name": "s", "paths": ["x.jsonl"]}, {"name": "t", "paths": [f"{tmp_path}/far/*"]}],
+    ):
+        with pytest.raises(SourceError, match="SRC021") as caught:
+            plan(tmp_path / "near", *tables)
+        assert caught.value.exit_status == 2
+
+
+def test_links_to_one_file_are_inputs_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(jsonl(["same"]))
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).symlink_to("blob")
+    assert [path for _, path, _ in plan(tmp_path, {"name": "s", "paths": ["*.jsonl", "a.*"]})] == ["a.jsonl", "b.jsonl"]
+
+
+def test_a_file_in_two_sources_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(jsonl(["same"]))
+    (tmp_path / "b.jsonl").symlink_to("a.jsonl")
+    tables = [{"name": "s", "paths": ["a.jsonl"]}, {"name": "t", "paths": ["*.jsonl"]}]
+    recipe = parse_recipe({"tokenizer": {"name": "bytes"}, "source": tables})
+    pairs = in_two_sources(plan_inputs(recipe, tmp_path))
+    assert [(one.shape.name, one.path, two.shape.name, two.path) for one, two in pairs] == [
+        ("s", "a.jsonl", "t", "a.jsonl"),
+        ("s", "a.jsonl", "t", "b.jsonl"),
+    ]
+
+
+@pytest.mark.parametrize("pattern", ["none/*.jsonl", "b/*.csv", "none/**/*.jsonl"])
 def test_a_pattern_without_files_is_an_error(folder: Path, pattern: str) -> None:
-    with pytest.raises(SourceError, match="SRC014"):
+    with pytest.raises(SourceError, match="SRC014") as caught:
         plan(folder, {"name": "s", "paths": ["b/10.jsonl", pattern]})
+    assert caught.value.exit_status == 2
 
 
-def test_a_folder_is_an_error(folder: Path) -> None:
-    with pytest.raises(StorageError, match="a folder in place of a file"):
-        plan(folder, {"name": "s", "paths": ["b"]})
+def test_a_file_named_outright_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(StorageError, match=r"STO001 .*absent\.jsonl") as caught:
+        plan(folder, {"name": "s", "paths": ["b/10.jsonl", "b/absent.jsonl"]})
+    assert caught.value.exit_status == 3
+
+
+def test_a_link_to_nothing_is_an_error_and_not_passed_over(folder: Path) -> None:
+    (folder / "b" / "lost.jsonl").symlink_to("nowhere")
+    for pattern in ("b/*.jsonl", "b/lost.jsonl"):
+        with pytest.raises(StorageError, match=r"STO001 .*lost\.jsonl"):
+            plan(folder, {"name": "s", "paths": [pattern]})
+
+
+@pytest.mark.parametrize("pattern", ["b/*.jsonl", "**/*.jsonl", "*/10.jsonl"])
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_passed_over(
+    folder: Path, pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tokenreel.build import sources as module
+
+    listed = module.os.listdir
+
+    def refuse(path: str) -> list[str]:
+        if Path(path).name == ("b" if pattern != "*/10.jsonl" else folder.name):
+            raise PermissionError(13, "Permission denied", path)
+        return listed(path)
+
+    # The superuser, who may run this, is refused nothing: the system's answer is put in its mouth.
+    monkeypatch.setattr(module.os, "listdir", refuse)
+    with pytest.raises(StorageError, match="STO002"):
+        plan(folder, {"name": "s", "paths": [pattern]})
+
+
+def test_a_recipe_in_a_folder_with_wildcards_in_its_name(tmp_path: Path) -> None:
+    inside = tmp_path / "a[1]*"
+    inside.mkdir()
+    (inside / "x.jsonl").write_bytes(jsonl(["a"]))
+    assert [path for _, path, _ in plan(inside, {"name": "s", "paths": ["*.jsonl"]})] == ["x.jsonl"]
+
+
+def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    with open(os.fsencode(tmp_path) + b"/\xff.jsonl", "wb") as file:  # noqa: PTH123
+        file.write(jsonl(["a"]))
+    with pytest.raises(SourceError, match=r"SRC019 .*\\xff\.jsonl"):
+        plan(tmp_path, {"name": "s", "paths": ["*.jsonl"]})
+
+
+def test_a_folder_or_a_pipe_is_an_error(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.jsonl")
+    for name, found in (("b", "a folder"), ("pipe.jsonl", "a device or a pipe")):
+        with pytest.raises(SourceError, match="SRC018") as caught:
+            plan(folder, {"name": "s", "paths": [name]})
+        assert (caught.value.found, caught.value.exit_status) == (found, 2)
 
 
 def test_a_format_that_cannot_be_told(folder: Path) -> None:

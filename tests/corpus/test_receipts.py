@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from tokenreel.corpus.receipts import (
     dump,
     parse_as,
     parse_receipt,
+    seal,
+    self_hash,
     sum_receipts,
 )
 from tokenreel.errors import ManifestError
@@ -80,6 +83,27 @@ def test_ours_goes_round(lossless: Any) -> None:
     assert parse_receipt(data) == one
     assert data == dump(parse_receipt(data))
     assert b"null" not in data
+
+
+def test_a_sealed_receipt_holds_its_own_hash() -> None:
+    sealed = seal(receipt())
+    data = dump(sealed)
+    recorded, found = self_hash(data)
+    assert recorded == found == sealed.receipt_sha256
+    assert found == hashlib.sha256(dump(receipt())).hexdigest()
+    assert seal(sealed) == sealed
+    assert parse_receipt(data) == sealed
+    value = json.loads(data)
+    for change in ({"special_in_text": 1}, {"unknown": 1}, {"by_source": {}}):
+        recorded, found = self_hash(json.dumps({**value, **change}).encode())
+        assert recorded == sealed.receipt_sha256 != found
+
+
+def test_receipts_of_others_record_no_hash() -> None:
+    for path in sorted((GOLDEN / "receipts").iterdir()):
+        assert self_hash(path.read_bytes(), path)[0] is None
+    with pytest.raises(ManifestError, match="MAN003"):
+        self_hash(b"[]")
 
 
 WRONG_SUMS = [

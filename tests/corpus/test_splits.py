@@ -112,6 +112,34 @@ def test_refused(name: str, options: dict[str, Any], code: str) -> None:
     assert caught.value.exit_status == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("none", {"modulo": 3}, "split.modulo: rule none takes no modulo"),
+        ("every-nth", {}, "split.n: rule every-nth needs n"),
+        ("every-nth", {"n": True}, "split.n: not an integer"),
+        ("hash-mod", {"n": 3}, "split.n: rule hash-mod takes no n"),
+        ("hash-mod", {"modulo": 1.5}, "split.modulo: not an integer"),
+        ("by-id", {}, "split.ids: rule by-id needs ids"),
+        ("by-id", {"ids": "abc"}, "split.ids: rule by-id takes a list of ids, each a string"),
+        ("by-id", {"ids": [1]}, "split.ids: rule by-id takes a list of ids, each a string"),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_recipe_s_words(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SplitError) as caught:
+        split_rule(name, options)
+    assert (caught.value.code, caught.value.message) == ("SPL011", message)
+    assert "__init__" not in str(caught.value)
+
+
+def test_a_split_by_id_comes_back_with_its_list_and_no_other() -> None:
+    recorded = json.loads(json.dumps(ById(frozenset("abc")).as_dict()))
+    assert rule_from_dict(recorded, ids=["c", "a", "b", "a"]) == ById(frozenset("abc"))
+    with pytest.raises(SplitError, match="SPL014") as caught:
+        rule_from_dict(recorded, ids=["a", "b"])
+    assert caught.value.exit_status == 2
+
+
 def test_a_misspelt_rule_names_the_nearest() -> None:
     with pytest.raises(SplitError, match='rule = "hash-mod"'):
         split_rule("hash-modd")
@@ -144,3 +172,7 @@ def test_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     again = rule_from_dict(rule.as_dict())
     assert again is not None
     assert again.as_dict() == rule.as_dict()
+    for options, message in (({}, "missing 1 required"), ({"least": 2}, "unexpected keyword argument 'least'")):
+        with pytest.raises(SplitError, match=f"split.options: rule long: .*{message}") as caught:
+            split_rule("long", options)
+        assert "__init__" not in str(caught.value)

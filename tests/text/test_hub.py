@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import types
 
 import pytest
@@ -61,6 +62,59 @@ def test_what_is_not_there(cache, table, code):
     assert f"--revision {table['revision']}" in caught.value.hint
 
 
+def fake_hub(monkeypatch, download, metadata=lambda url, *, timeout: None):
+    """Put a hub in place of the package: its metadata are asked for first, then the file."""
+    quiet = []
+    words = types.SimpleNamespace(CRITICAL=50, get_verbosity=lambda: 30, set_verbosity=quiet.append)
+    utils = types.SimpleNamespace(
+        logging=words,
+        are_progress_bars_disabled=lambda: False,
+        disable_progress_bars=lambda: quiet.append("no bars"),
+        enable_progress_bars=lambda: quiet.append("bars"),
+    )
+    hub = types.SimpleNamespace(
+        utils=utils,
+        hf_hub_url=lambda repo, name, *, revision: f"{repo}/{name}@{revision}",
+        get_hf_file_metadata=metadata,
+        hf_hub_download=download,
+    )
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    return quiet
+
+
+def test_an_unreachable_hub_is_asked_once_and_quietly(cache, monkeypatch):
+    asked = []
+
+    def metadata(url, *, timeout):
+        asked.append((url, timeout))
+        raise ConnectionError("no route to host")
+
+    def download(*_, **__):
+        raise AssertionError("the download tries again and again")
+
+    quiet = fake_hub(monkeypatch, download, metadata)
+    with pytest.raises(StorageError, match=r"TKZ010[\s\S]*no route to host"):
+        resolve(spec(revision="v2"), online=True)
+    assert len(asked) == 1
+    assert asked[0][1] <= 10
+    assert quiet == [50, "no bars", 30, "bars"]
+
+
+def test_the_real_package_gives_up_soon_and_says_nothing(cache, monkeypatch, capfd):
+    """The discard port of this machine refuses at once; five tries with pauses would take half a minute."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(
+        constants, "HUGGINGFACE_CO_URL_TEMPLATE", "http://127.0.0.1:9/{repo_id}/resolve/{revision}/{filename}"
+    )
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    begun = time.monotonic()
+    with pytest.raises(StorageError, match="TKZ010"):
+        resolve(spec(revision="v2"), online=True)
+    assert time.monotonic() - begun < 5
+    assert capfd.readouterr() == ("", "")
+
+
 def test_the_hub_is_asked_last(cache, monkeypatch):
     asked = []
 
@@ -71,7 +125,7 @@ def test_the_hub_is_asked_last(cache, monkeypatch):
         path.write_bytes(trained_json())
         return str(path)
 
-    monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(hf_hub_download=download))
+    fake_hub(monkeypatch, download)
     assert resolve(spec(revision="v2", subfolder="a/b"), online=True).revision == OTHER
     assert asked == [("org/name", "a/b/tokenizer.json", "v2", str(cache))]
     resolve(spec(), online=True)
@@ -82,7 +136,7 @@ def test_a_hub_that_fails_is_an_error_with_its_reason(cache, monkeypatch):
     def download(*_, **__):
         raise ConnectionError("name resolution")
 
-    monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(hf_hub_download=download))
+    fake_hub(monkeypatch, download)
     with pytest.raises(StorageError, match=r"TKZ010[\s\S]*name resolution"):
         resolve(spec(revision="v2"), online=True)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,17 @@ from tokenreel.build.resume import COMPLETE, receipt_of, receipts_digest
 from tokenreel.build.rows import assemble
 from tokenreel.corpus.documents import DOCUMENTS, documents_digests, file_digest
 from tokenreel.corpus.manifest import BoundaryRecord, Manifest, ShardRecord, SplitRecord, dump_manifest
-from tokenreel.corpus.receipts import COMPLETE_FORMAT, SPLITS, Complete, FileEntry, Receipt, Stats, dump, sum_receipts
+from tokenreel.corpus.receipts import (
+    COMPLETE_FORMAT,
+    SPLITS,
+    Complete,
+    FileEntry,
+    Receipt,
+    SplitCounts,
+    Stats,
+    dump,
+    sum_receipts,
+)
 from tokenreel.corpus.statistics import StatisticsCounter
 from tokenreel.errors import IncompleteError, ManifestError
 from tokenreel.formats import Boundary, Found, open_shard
@@ -56,18 +67,21 @@ def finish(ending: Ending) -> Stats:
     """Write everything that follows the parts, read again every file that is named, and write COMPLETE.json.
 
     Raises `ManifestError` (MAN013) for a file that does not read back as it was written, `IncompleteError` (MAN017)
-    for a part without a receipt. Cost: reading the output once (native: twice), the identity included.
+    for a part without a receipt. Cost: reading the output once; in the native layout hash, identity and statistics are
+    taken in that one pass.
     """
     out = ending.out
     receipts = [_receipt(ending, part) for part in ending.parts]
     stats = sum_receipts(receipts)
     write_bytes_atomic(out / STATS, dump(stats))
-    check_files(out, [file for receipt in receipts for file in receipt.files()], ending.threads)
     manifest = documents = None
     if ending.layout == "native":
+        record = _manifest(ending, receipts)
         documents = _documents(ending, receipts)
-        manifest = dump_manifest(_manifest(ending, receipts))
+        manifest = dump_manifest(record)
         write_bytes_atomic(out / MANIFEST, manifest)
+    else:
+        check_files(out, [file for receipt in receipts for file in receipt.files()], ending.threads)
     tokenizer = None
     if ending.tokenizer_file is not None:
         tokenizer = sha256_file(out / ending.tokenizer_file)
@@ -162,14 +176,17 @@ def _split(ending: Ending, receipts: Sequence[Receipt], split: str) -> SplitReco
     shards = []
     for name, receipt in _shards(receipts, split):
         counts = receipt.splits[split]
-        shard = open_shard(store, Found("megatron-v1", name, tuple(file.path for file in counts.files)), ())
-        if (shard.documents, shard.tokens) != (counts.documents, counts.total_tokens):
-            raise _changed(name, f"{counts.documents} documents", f"{shard.documents} documents")
+        shard = _open(ending.out, store, name, counts)
+        digest = hashlib.sha256()
         largest: int | None = None
         for ids, lengths in _batches(shard):
+            digest.update(ids.data)
             identity.update(*_content(ids, lengths, ending.eod_id, name))
             counter.update(ids, lengths)
             largest = max(int(ids.max()), -1 if largest is None else largest)
+        (data,) = (file for file in counts.files if file.path.endswith(".bin"))
+        if digest.hexdigest() != data.sha256:
+            raise _changed(data.path, data.sha256, digest.hexdigest())
         shards.append(
             ShardRecord(
                 name=name,
@@ -190,6 +207,19 @@ def _split(ending: Ending, receipts: Sequence[Receipt], split: str) -> SplitReco
         shards=tuple(shards),
         statistics=counter.finish().as_dict(),
     )
+
+
+def _open(out: Path, store: LocalStore, name: str, counts: SplitCounts) -> Shard:
+    """Return a shard whose table has its recorded hash, and whose ids have their recorded size; these are hashed when read."""
+    for file in counts.files:
+        size = store.size(file.path)
+        if size != file.bytes:
+            raise _changed(file.path, f"{file.bytes} bytes", f"{size} bytes")
+    check_files(out, [file for file in counts.files if not file.path.endswith(".bin")], 1)
+    shard = open_shard(store, Found("megatron-v1", name, tuple(file.path for file in counts.files)), ())
+    if (shard.documents, shard.tokens) != (counts.documents, counts.total_tokens):
+        raise _changed(name, f"{counts.documents} documents", f"{shard.documents} documents")
+    return shard
 
 
 def _content(

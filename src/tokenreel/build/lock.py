@@ -14,9 +14,10 @@ import time
 from typing import TYPE_CHECKING
 
 from tokenreel.errors import StorageError
+from tokenreel.store.atomic import make_folder, write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 ORPHAN_SECONDS = 30.0
@@ -27,16 +28,17 @@ _UNSUPPORTED = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.EOP
 def build_lock(out: Path, *, wait: float = ORPHAN_SECONDS) -> Iterator[bool]:
     """Hold `out` for one build; yields whether the file system knows locks.
 
-    Raises `StorageError` (MAN015) when another build holds it, or when workers of a killed one are still at work after
-    `wait` seconds.
+    The folder is made where it is not there. Raises `StorageError`: MAN015 when another build holds it, or when workers
+    of a killed one are still at work after `wait` seconds; STO003 when it cannot be made or written to.
     """
+    _make(out)
     with contextlib.ExitStack() as stack:
         handle = stack.enter_context(_folder(out))
         known = _try(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if known is False:
             raise StorageError("MAN015", path=out, hint=f"fuser -v {out}")
         receipts = out / "receipts"
-        receipts.mkdir(exist_ok=True)
+        _make(receipts)
         with _folder(receipts) as orphans:
             until = time.monotonic() + wait
             while _try(orphans, fcntl.LOCK_EX | fcntl.LOCK_NB) is False:
@@ -51,6 +53,27 @@ def build_lock(out: Path, *, wait: float = ORPHAN_SECONDS) -> Iterator[bool]:
         yield known is True
 
 
+def absent(out: Path, names: Sequence[str]) -> list[Path]:
+    """Return what is not there yet: these files and folders below `out`, `out` itself, folders above it."""
+    return [path for path in (*(out / name for name in names), out, *out.parents) if not os.path.lexists(path)]
+
+
+@contextlib.contextmanager
+def nothing_left(made: Sequence[Path], begun: Path) -> Iterator[None]:
+    """Where the block fails before the file `begun` is there, remove what it `made`: files, and folders that are empty."""
+    try:
+        yield
+    except BaseException:
+        if not begun.exists():
+            for path in made:
+                with contextlib.suppress(OSError):
+                    if path.is_dir():
+                        path.rmdir()
+                    else:
+                        path.unlink(missing_ok=True)
+        raise
+
+
 @contextlib.contextmanager
 def shared_lock(folder: Path) -> Iterator[None]:
     """Hold a folder as one of several workers."""
@@ -61,11 +84,21 @@ def shared_lock(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _folder(path: Path) -> Iterator[int]:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise write_error(path, error) from error
     try:
         yield handle
     finally:
         os.close(handle)
+
+
+def _make(folder: Path) -> None:
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise write_error(folder, error) from error
 
 
 def _try(handle: int, how: int) -> bool | None:

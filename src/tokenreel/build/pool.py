@@ -17,7 +17,7 @@ import msgspec
 
 from tokenreel import errors
 from tokenreel.build.unit import Job, build_unit
-from tokenreel.build.worker import Answer, Failure, Setup, open_worker
+from tokenreel.build.worker import Answer, Failure, Setup, open_worker, take_met
 from tokenreel.errors import IncompleteError, TokenreelError
 
 if TYPE_CHECKING:
@@ -73,7 +73,17 @@ def _run_here(jobs: Sequence[Job], setup: Setup, watch: Callable[[Answer], None]
         receipt = build_unit(job, setup.plan, encoder, rule, tick)
         tokens = sum(split.total_tokens for split in receipt.splits.values())
         seconds, used = time.monotonic() - began, time.process_time() - cpu
-        watch(Answer(part=job.part, bytes=job.bytes, tokens=tokens, done=True, seconds=seconds, cpu_seconds=used))
+        watch(
+            Answer(
+                part=job.part,
+                bytes=job.bytes,
+                tokens=tokens,
+                done=True,
+                seconds=seconds,
+                cpu_seconds=used,
+                ids=take_met(rule),
+            )
+        )
 
 
 class _Pool:

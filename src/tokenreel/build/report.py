@@ -45,12 +45,9 @@ class BuildReport:
     cpu_seconds: float = 0.0
     """CPU time of the workers' jobs."""
     dry_run: bool = False
+    nothing_to_do: bool = False
+    """Whether the output was complete before: every file that it names was read again and is as recorded."""
     warnings: tuple[str, ...] = field(default=())
-
-    @property
-    def nothing_to_do(self) -> bool:
-        """Whether the output was complete before."""
-        return self.built == 0 and self.stats is not None and not self.engine
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -87,7 +84,7 @@ class BuildReport:
             say = f"would build {self.parts:,} parts from {self.input_bytes:,} bytes into {self.out}"
             return [*lines, say, f"tokenizer: {facts}"]
         if self.nothing_to_do:
-            lines.append(f"{self.out}: complete, nothing to do")
+            lines.append(f"{self.out}: complete, nothing to do (every file was read again)")
         else:
             lines.append(f"{self.out}: {self.built:,} of {self.parts:,} parts built in {self.seconds:.1f} s")
             if self.engine:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.corpus.documents import DOCUMENTS, ID_KIND, RowsHasher, documents_schema
+from tokenreel.corpus.documents import COLUMNS, DOCUMENTS, ID_KIND, RowsHasher, documents_schema, runs_by_shard
 from tokenreel.errors import require
 from tokenreel.store import atomic_write
 from tokenreel.store.atomic import read_error
 
 if TYPE_CHECKING:
-    import contextlib
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -88,6 +88,37 @@ def rows_wait(out: Path, part: str, split: str, digest: str) -> bool:
     except (OSError, pa.ArrowException, KeyError):
         return False
     return hasher.hexdigest() == digest
+
+
+def restore_rows(out: Path, shards: Collection[str]) -> None:
+    """Make the rows of these shards (names) wait again, from ``documents.parquet``; memory is a few batches.
+
+    What reads back is checked by `rows_wait` afterwards.
+    """
+    if not shards:
+        return
+    pa = require("pyarrow", extra="build")
+    parquet = require("pyarrow.parquet", extra="build")
+    schema = documents_schema()
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(parquet.ParquetFile(out / DOCUMENTS))
+        inner = stack.enter_context(contextlib.ExitStack())
+        open_shard, writer = "", None
+        for batch in file.iter_batches(batch_size=1 << 16, columns=list(COLUMNS)):
+            for shard, rows in runs_by_shard(batch):
+                if shard not in shards:
+                    continue
+                if shard != open_shard:
+                    inner.close()
+                    _, split, part = shard.split("/")
+                    target = inner.enter_context(atomic_write(rows_path(out, part, split)))
+                    open_shard, writer = shard, inner.enter_context(pa.ipc.new_stream(target, schema))
+                columns = [
+                    column.dictionary_encode() if pa.types.is_dictionary(field.type) else column.cast(field.type)
+                    for column, field in zip(rows.columns, schema, strict=True)
+                ]
+                if writer is not None:
+                    writer.write_batch(pa.record_batch(columns, schema=schema))
 
 
 def assemble(out: Path, shards: Iterable[tuple[str, str]]) -> None:

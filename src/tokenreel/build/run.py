@@ -15,44 +15,56 @@ import os
 import platform
 import time
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenreel.build.finish import Ending, finish
-from tokenreel.build.inputs import HashedInput, hash_inputs
-from tokenreel.build.lock import build_lock
+from tokenreel.build.choosing import check_engine, choose
+from tokenreel.build.finish import MANIFEST, Ending, finish
+from tokenreel.build.inputs import HashedInput, hash_inputs, input_event
+from tokenreel.build.lock import absent, build_lock, nothing_left
+from tokenreel.build.noticing import empty_splits, ids_not_found, lossy, shared_inputs
 from tokenreel.build.pool import STALL_SECONDS, run_jobs
 from tokenreel.build.report import BuildReport, log_event, read_log
-from tokenreel.build.resume import COMPLETE, check_folder, check_parts, done_parts, is_complete, receipt_of, sweep
+from tokenreel.build.resume import (
+    COMPLETE,
+    LOG,
+    check_folder,
+    check_parts,
+    examine,
+    receipt_of,
+    remove,
+    sweep,
+)
 from tokenreel.build.rows import clear
-from tokenreel.build.sample import sample_array, sample_strings
+from tokenreel.build.sample import sample_strings
 from tokenreel.build.settings import (
     RUN_CONFIG,
     Settings,
+    first_difference,
     require_same,
     rule_and_options,
     run_config,
     settle,
     tokenizer_spec,
 )
-from tokenreel.build.sources import plan_inputs
+from tokenreel.build.sources import PlannedInput, plan_inputs
 from tokenreel.build.unit import Job, Plan
 from tokenreel.build.worker import Answer, Setup
 from tokenreel.config import Recipe, load_recipe
-from tokenreel.corpus.receipts import RunConfig, Stats, dump, sum_receipts
-from tokenreel.corpus.splits import SplitRule, split_rule
-from tokenreel.errors import RecipeError, StorageError, TokenizerError
+from tokenreel.corpus.manifest import parse_manifest
+from tokenreel.corpus.receipts import Receipt, RunConfig, Stats, dump, sum_receipts
+from tokenreel.corpus.splits import ById, SplitRule, split_rule
+from tokenreel.errors import ManifestError, RecipeError, StorageError, UsageError
 from tokenreel.store import loads_strict, write_bytes_atomic
-from tokenreel.store.atomic import write_error
-from tokenreel.text import EngineChoice, TokenizerSpec, choose_engine, train_bpe
-from tokenreel.text.engines import CANDIDATES
+from tokenreel.text import EngineChoice, TokenizerSpec, train_bpe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from collections.abc import Set as AbstractSet
 
-SMALL_BYTES = 4 << 20
-"""Inputs of fewer bytes are encoded by the reference in less time than it takes to probe other engines."""
+    from tokenreel.corpus.manifest import Manifest
 
 
 def build(
@@ -65,19 +77,28 @@ def build(
     built_at: str | None = None,
     progress: Callable[[int, int | None, int], None] | None = None,
     stall: float = STALL_SECONDS,
+    in_process: bool = False,
 ) -> BuildReport:
-    """Build the corpus of a recipe into `out` and return what was done; a complete output is left as it is.
+    """Build the corpus of a recipe into `out` and return what was done; a complete output is read again and left as it is.
 
     `out` is the recipe's ``output.folder`` when left out. `workers` is the number of processes (all cores when left
-    out; 0: this process alone); it never changes a byte of the output. `overrides` are ``key=value`` for the recipe.
-    `dry_run` plans and loads, and writes nothing. `built_at` is a date for the manifest. `progress` is called with
-    (input bytes done, input bytes in all, tokens written). A worker silent for `stall` seconds is given up.
+    out); it never changes a byte of the output. `overrides` are ``key=value`` for the recipe. `dry_run` plans and loads,
+    and writes nothing. `built_at` is a date or time of ISO 8601 for the manifest; left out, a recorded one stays.
+    `progress` is called with (input bytes done, input bytes in all, tokens written). A worker silent for `stall` seconds
+    is given up. With `in_process` no worker is started: for profilers and debuggers.
+
+    The corpus's name and `built_at` are not part of the run configuration: where one changed, the manifest and
+    COMPLETE.json are written again, and no part is built.
 
     Raises `RecipeError`, `SourceError`, `TokenizerError`, `TokenError`, `SplitError`, `ManifestError` (MAN010: the
-    folder holds the output of another run configuration), `StorageError`, and `IncompleteError` (SRC020) when a worker
-    died. Whatever happens, finished parts stay, nothing half-written does, and the same call goes on.
+    folder holds the output of another run configuration; MAN014: something else), `StorageError`, `UsageError` (USE003),
+    and `IncompleteError` (SRC020) when a worker died. Whatever happens, finished parts stay, nothing half-written does,
+    and the same call goes on. A build that is refused before it begins leaves nothing.
     """
     began = time.monotonic()
+    if workers is not None and workers < 1:
+        raise UsageError("USE003", "workers", expected="1 or more", found=workers, hint="leave it out for all cores")
+    _check_date(built_at)
     loaded = load_recipe(recipe, overrides)
     folder = Path(recipe).parent
     place = Path(out) if out is not None else None
@@ -85,10 +106,18 @@ def build(
         if loaded.output.folder is None:
             raise RecipeError("RCP007", path=recipe, hint="tokenreel build RECIPE --out DIR")
         place = folder / loaded.output.folder
-    processes = _cores() if workers is None else workers
+    processes = 0 if in_process else _cores() if workers is None else workers
     run = _Run(loaded, recipe, folder, place, processes, built_at, progress, stall)
     report = run.plan_only() if dry_run else run.whole()
     return replace(report, seconds=time.monotonic() - began)
+
+
+def _check_date(text: str | None) -> None:
+    try:
+        datetime.fromisoformat(text or "2000-01-01")
+    except ValueError:
+        expected = "a date or time of ISO 8601, as 2026-11-30"
+        raise UsageError("USE003", "built_at", expected=expected, found=text, hint="date -u +%F") from None
 
 
 def _cores() -> int:
@@ -109,6 +138,7 @@ class _Run:
     stall: float
     _bytes: dict[str, int] = field(default_factory=dict)
     _tokens: dict[str, int] = field(default_factory=dict)
+    _met: dict[str, AbstractSet[str]] = field(default_factory=dict)
     _cpu: float = 0.0
 
     @property
@@ -117,6 +147,7 @@ class _Run:
 
     def plan_only(self) -> BuildReport:
         """Check all that can be checked without reading texts or writing."""
+        check_folder(self.out)
         inputs = plan_inputs(self.recipe, self.folder, self.recipe_path)
         split_rule(*rule_and_options(self.recipe, self.folder))
         size = sum(os.path.getsize(one.location) for one in inputs)  # noqa: PTH202
@@ -129,6 +160,7 @@ class _Run:
             "built": 0,
             "input_bytes": size,
             "dry_run": True,
+            "warnings": tuple(shared_inputs(inputs)),
         }
         if spec.kind == "train":
             vocab = spec.vocab_size or 0
@@ -141,79 +173,87 @@ class _Run:
                 dtype="uint16" if vocab <= 1 << 16 else "int32",
             )
         settings = settle(self.recipe, spec, self.folder, None)
+        check_engine(self.recipe.tokenizer, settings.tok, self.recipe_path)
         return BuildReport(**common, **_facts(settings))
 
     def whole(self) -> BuildReport:
         """Build what is not built."""
         planned = plan_inputs(self.recipe, self.folder, self.recipe_path)
-        name, options = rule_and_options(self.recipe, self.folder)
-        rule = split_rule(name, options)
+        rule = split_rule(*rule_and_options(self.recipe, self.folder))
         try:
-            self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise write_error(self.out, error) from error
-        with build_lock(self.out) as locked:
+            str(self.out.absolute()).encode()
+        except UnicodeEncodeError:
+            raise UsageError("USE003", "--out", expected="a path in UTF-8", found=repr(str(self.out))) from None
+        check_folder(self.out)
+        made = absent(self.out, (LOG, "receipts"))
+        with build_lock(self.out) as locked, nothing_left(made, self.out / RUN_CONFIG):
             check_folder(self.out)
-            inputs = self._hash(planned)
-            return self._locked(inputs, name, options, rule, locked)
+            return self._locked(planned, rule, locked)
 
-    def _hash(self, planned: list[Any]) -> list[HashedInput]:
-        inputs = hash_inputs(planned, read_log(self.out, "input"), max(1, self.workers))
-        for one in inputs:
-            if one.fresh and one.settled:
-                log_event(
-                    self.out,
-                    "input",
-                    source=one.planned.shape.name,
-                    path=one.planned.path,
-                    stamp=one.stamp,
-                    sha256=one.record.sha256,
-                )
-        return inputs
-
-    def _locked(
-        self, inputs: list[HashedInput], name: str, options: dict[str, Any], rule: SplitRule, locked: bool
-    ) -> BuildReport:
+    def _locked(self, planned: list[PlannedInput], rule: SplitRule, locked: bool) -> BuildReport:
         recorded = self._recorded()
         said = loads_strict(recorded, self.out / RUN_CONFIG) if recorded is not None else {}
         spec = tokenizer_spec(self.recipe, said.get("tokenizer") if isinstance(said, dict) else None)
-        settings = settle(self.recipe, spec, self.folder, self._trained(spec, inputs, said))
+        inputs = hash_inputs(planned, read_log(self.out, "input"), self._threads)
+        trained, seconds = self._trained(spec, inputs, said)
+        settings = settle(self.recipe, spec, self.folder, trained)
+        check_engine(self.recipe.tokenizer, settings.tok, self.recipe_path)
         config = run_config(self.recipe, settings, rule, inputs)
-        if recorded is not None:
-            require_same(self.out / RUN_CONFIG, recorded, config)
-        else:
+        if recorded is None:
             write_bytes_atomic(self.out / RUN_CONFIG, dump(config))
+        elif recorded != dump(config):
+            place = (first_difference(said, loads_strict(dump(config))) or ("",))[0]
+            if place.endswith(".sha256") and not all(one.fresh for one in inputs):
+                # What the log kept may be wrong: nothing is said of a file before it was read.
+                inputs = hash_inputs(planned, (), self._threads)
+                config = run_config(self.recipe, settings, rule, inputs)
+            require_same(self.out / RUN_CONFIG, recorded, config)
         digest = hashlib.sha256(dump(config)).hexdigest()
         parts = [str(one.record.part) for one in inputs]
-        check_parts(self.out, parts)
         tokenizer_file = self._tokenizer_file(settings)
-        size = sum(one.record.bytes or 0 for one in inputs)
+        check_parts(self.out, parts, tokenizer_file)
+        for one in inputs:
+            if one.fresh and one.settled:
+                log_event(self.out, "input", **input_event(one))
+        if seconds:
+            log_event(self.out, "trained", vocab_size=spec.vocab_size, seconds=seconds)
         report = BuildReport(
             name=self.recipe.corpus.name,
             out=self.out,
             layout=self.recipe.corpus.layout,
             parts=len(parts),
             built=0,
-            input_bytes=size,
+            input_bytes=sum(one.record.bytes or 0 for one in inputs),
             warnings=() if locked else ("this file system has no locks: run one build at a time",),
             **_facts(settings),
         )
-        if is_complete(self.out, parts, digest, tokenizer_file):
+        standing = examine(
+            self.out,
+            parts,
+            digest,
+            native=self.native,
+            dtype=settings.dtype,
+            tokenizer_file=tokenizer_file,
+            threads=self._threads,
+            finished=self._same_manifest(),
+        )
+        if standing.complete:
             sweep(self.out, parts)
             clear(self.out)
-            return replace(report, stats=self._stats(parts, digest))
-        (self.out / COMPLETE).unlink(missing_ok=True)
-        sweep(self.out, parts)
-        if tokenizer_file is not None and not (self.out / tokenizer_file).is_file():
-            write_bytes_atomic(self.out / tokenizer_file, settings.tok.data)
-        done = done_parts(self.out, parts, digest, native=self.native, threads=max(1, self.workers))
-        todo = [one for one in inputs if one.record.part not in done]
+            receipts = self._receipts(parts, digest)
+            stats = sum_receipts(receipts)
+            noticed = self._warnings(inputs, settings, rule, receipts, stats)
+            return replace(report, stats=stats, nothing_to_do=True, warnings=(*report.warnings, *noticed))
+        todo = self._begin(inputs, standing.done, settings, tokenizer_file)
         choice, seconds = None, 0.0
         if todo:
             choice = self._choose(settings, todo)
-            seconds = self._build_parts(todo, inputs, settings, choice, digest, name, options)
+            seconds = self._build_parts(todo, inputs, settings, choice, digest)
         stats = finish(self._ending(config, parts, digest, settings, tokenizer_file))
         clear(self.out)
+        noticed = self._warnings(inputs, settings, rule, self._receipts(parts, digest), stats)
+        for text in noticed:
+            log_event(self.out, "warning", message=text)
         log_event(self.out, "complete", parts=len(parts), built=len(todo))
         return replace(
             report,
@@ -223,7 +263,63 @@ class _Run:
             rejected=() if choice is None else choice.rejected,
             seconds_encoding=seconds,
             cpu_seconds=self._cpu,
+            warnings=(*report.warnings, *noticed),
         )
+
+    @property
+    def _threads(self) -> int:
+        return max(1, self.workers)
+
+    def _begin(
+        self, inputs: list[HashedInput], done: AbstractSet[str], settings: Settings, tokenizer_file: str | None
+    ) -> list[HashedInput]:
+        """Make the output one that is being built; returns the inputs that are to be built."""
+        remove(self.out / COMPLETE)
+        todo = [one for one in inputs if one.record.part not in done]
+        for one in todo:
+            remove(self.out / "receipts" / f"{one.record.part}.json")
+        sweep(self.out, [str(one.record.part) for one in inputs])
+        if tokenizer_file is not None:
+            path = self.out / tokenizer_file
+            if not path.is_file() or path.read_bytes() != settings.tok.data:
+                write_bytes_atomic(path, settings.tok.data)
+        return todo
+
+    def _manifest(self) -> Manifest | None:
+        """Return the manifest that is there; None where there is none that can be read."""
+        path = self.out / MANIFEST
+        try:
+            return parse_manifest(path.read_bytes(), path)
+        except (OSError, ManifestError):
+            return None
+
+    def _same_manifest(self) -> bool:
+        """Return whether the manifest has the name and the date that were asked for: nothing else in it is free."""
+        if not self.native:
+            return True
+        manifest = self._manifest()
+        if manifest is None or manifest.name != self.recipe.corpus.name:
+            return False
+        return self.built_at in (None, manifest.built_at)
+
+    def _warnings(
+        self, inputs: list[HashedInput], settings: Settings, rule: SplitRule, receipts: list[Receipt], stats: Stats
+    ) -> list[str]:
+        special = self.recipe.tokenizer.special_in_text == "special"
+        found = shared_inputs([one.planned for one in inputs])
+        found += empty_splits(rule.as_dict(), stats)
+        found += lossy(settings.tok, receipts, inputs, special)
+        if isinstance(rule, ById):
+            sealed = {receipt.part: receipt.receipt_sha256 for receipt in receipts}
+            met = dict(self._met)
+            for event in read_log(self.out, "ids"):
+                part, ids = str(event.get("part")), event.get("met")
+                if part not in met and event.get("receipt") == sealed.get(part) and isinstance(ids, list):
+                    met[part] = set(map(str, ids))
+            for part in self._met:
+                log_event(self.out, "ids", part=part, receipt=sealed.get(part), met=sorted(self._met[part]))
+            found += ids_not_found(rule.listed, met, receipts)[1]
+        return found
 
     def _recorded(self) -> bytes | None:
         path = self.out / RUN_CONFIG
@@ -232,22 +328,24 @@ class _Run:
         except OSError as error:
             raise StorageError("STO002", f"could not read: {error.strerror}", path=path) from error
 
-    def _trained(self, spec: TokenizerSpec, inputs: list[HashedInput], said: Any) -> bytes | None:
-        """Return the trained tokenizer: the one a former run saved and recorded, or a new one, saved."""
+    def _trained(self, spec: TokenizerSpec, inputs: list[HashedInput], said: Any) -> tuple[bytes | None, float]:
+        """Return the trained tokenizer and the seconds it took: the one a former run saved and recorded, or a new one.
+
+        It is not saved here: its hash must stand in run_config.json before the file is there.
+        """
         if spec.kind != "train":
-            return None
+            return None, 0.0
         path = self.out / "tokenizer" / "tokenizer.json"
-        wanted = said.get("tokenizer", {}).get("sha256") if isinstance(said, dict) else None
+        table = said.get("tokenizer") if isinstance(said, dict) else None
+        wanted = table.get("sha256") if isinstance(table, dict) else None
         if wanted is not None and path.is_file():
             data = path.read_bytes()
             if hashlib.sha256(data).hexdigest() == wanted:
-                return data
+                return data, 0.0
         began = time.monotonic()
         specials = (str(spec.eod),) if isinstance(spec.eod, str) else ("<|endoftext|>",)
         data = train_bpe(sample_strings(inputs, spec.sample_bytes), spec.vocab_size or 0, specials)
-        write_bytes_atomic(path, data)
-        log_event(self.out, "trained", vocab_size=spec.vocab_size, seconds=round(time.monotonic() - began, 3))
-        return data
+        return data, round(time.monotonic() - began, 3)
 
     def _tokenizer_file(self, settings: Settings) -> str | None:
         """Return where the layout keeps the tokenizer: always in native, in mahan only one that was trained."""
@@ -257,30 +355,7 @@ class _Run:
 
     def _choose(self, settings: Settings, todo: list[HashedInput]) -> EngineChoice:
         began = time.monotonic()
-        asked = self.recipe.tokenizer.engine
-        mode: Any = self.recipe.tokenizer.special_in_text
-        tok = settings.tok
-        known = {candidate.name: candidate for candidate in CANDIDATES}
-        if asked not in ("auto", "reference", tok.reference, *known):
-            raise RecipeError(
-                "RCP004",
-                "tokenizer.engine",
-                path=self.recipe_path,
-                expected=", ".join(("auto", "reference", *known)),
-                found=asked,
-            )
-        size = sum(one.record.bytes or 0 for one in todo)
-        small = asked == "auto" and size < SMALL_BYTES
-        if small or asked in ("reference", tok.reference):
-            choice = choose_engine(tok, special_in_text=mode, candidates=())
-            if small:
-                choice = replace(choice, rejected=tuple((name, "not tried: little text") for name in known))
-        else:
-            candidates = CANDIDATES if asked == "auto" else (known[asked],)
-            choice = choose_engine(tok, sample_array(todo, 2 << 20), special_in_text=mode, candidates=candidates)
-            if asked not in ("auto", choice.name):
-                reason = dict(choice.rejected).get(asked, "")
-                raise TokenizerError("TKZ013", f"{asked} was asked for: {reason}", path=tok.name)
+        choice = choose(self.recipe.tokenizer, settings.tok, todo)
         log_event(
             self.out,
             "engine",
@@ -300,10 +375,9 @@ class _Run:
         settings: Settings,
         choice: EngineChoice,
         digest: str,
-        rule: str,
-        options: dict[str, Any],
     ) -> float:
         tokenizer = self.recipe.tokenizer
+        rule, options = rule_and_options(self.recipe, self.folder)
         plan = Plan(
             out=str(self.out.absolute()),
             layout=self.recipe.corpus.layout,
@@ -355,6 +429,7 @@ class _Run:
         self._bytes[answer.part] = answer.bytes
         self._tokens[answer.part] = answer.tokens
         if answer.done:
+            self._met[answer.part] = set(answer.ids)
             self._cpu += answer.cpu_seconds
             log_event(
                 self.out,
@@ -382,13 +457,13 @@ class _Run:
             eod_id=settings.eod_id,
             dtype=settings.dtype,
             tokenizer_file=tokenizer_file,
-            built_at=self.built_at,
-            threads=max(1, self.workers),
+            built_at=self.built_at or getattr(self._manifest() if self.native else None, "built_at", None),
+            threads=self._threads,
         )
 
-    def _stats(self, parts: list[str], digest: str) -> Stats:
+    def _receipts(self, parts: list[str], digest: str) -> list[Receipt]:
         receipts = (receipt_of(self.out, part, digest) for part in parts)
-        return sum_receipts(receipt for receipt in receipts if receipt is not None)
+        return [receipt for receipt in receipts if receipt is not None]
 
 
 def _facts(settings: Settings) -> dict[str, Any]:

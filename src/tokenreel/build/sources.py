@@ -14,6 +14,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,10 +25,11 @@ from tokenreel.build.parquet import read_parquet
 from tokenreel.build.plain_text import read_text
 from tokenreel.build.records import Records, SourceShape
 from tokenreel.config import SourceField
-from tokenreel.errors import RecipeError, SourceError, StorageError
+from tokenreel.errors import RecipeError, SourceError
+from tokenreel.store.atomic import read_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tokenreel.config.recipe import Recipe, SourceTable
 
@@ -48,7 +50,7 @@ class PlannedInput:
     location: str
     """Path on this machine."""
     path: str
-    """POSIX, relative to the recipe's folder; for an absolute pattern, relative to its fixed folder."""
+    """POSIX, relative to the recipe's folder; outside of it, for absolute patterns: to the deepest folder of them all."""
 
 
 def shape_of(table: SourceTable) -> SourceShape:
@@ -68,51 +70,142 @@ def shape_of(table: SourceTable) -> SourceShape:
 def plan_inputs(recipe: Recipe, folder: str | os.PathLike[str], recipe_path: object = None) -> list[PlannedInput]:
     """Return the inputs of a recipe: sources in its order, the files of each in byte order of their path.
 
-    A file that several patterns of one source name is one input. Raises `SourceError` (SRC014) for a pattern without
-    a file, and `RecipeError` (RCP006, SRC015) for a format that cannot be told or lacks a field it needs.
+    A path that several patterns of one source name is one input; two paths are two, also where they are links to one
+    file. Raises `SourceError` (SRC014 a pattern without a file, SRC018 no file but a folder or a device, SRC019 a name
+    that is not UTF-8, SRC021 two files that would be recorded under one path), `RecipeError` (RCP006, SRC015) for a
+    format that cannot be told or lacks a field it needs, and `StorageError` (STO001, STO002).
     """
-    planned = []
+    base = Path(folder)
+    shared = _shared_folder([pattern for table in recipe.source for pattern in table.paths], base)
+    planned: list[PlannedInput] = []
+    recorded: dict[str, str] = {}
     for table in recipe.source:
         found: dict[str, PlannedInput] = {}
         for pattern in table.paths:
-            matches = _match(pattern, Path(folder))
-            if not matches:
+            locations = _match(pattern, base)
+            if not locations:
                 raise SourceError(
                     "SRC014",
                     f"source {table.name!r}",
                     path=recipe_path,
                     expected="at least one file",
                     found=pattern,
-                    hint=f"ls {Path(folder) / pattern}",
+                    hint=f"ls {base / pattern}",
                 )
-            for path, location in matches:
-                found.setdefault(os.path.realpath(location), PlannedInput(settled_shape(table, path), location, path))
-        planned += sorted(found.values(), key=lambda one: (os.fsencode(one.path), one.location))
+            for location in locations:
+                path = _recorded_path(location, pattern, base, shared)
+                _check_name(path, location)
+                real = os.path.realpath(location)
+                if recorded.setdefault(path, real) != real:
+                    raise SourceError(
+                        "SRC021",
+                        path=path,
+                        expected="one file",
+                        found=f"{recorded[path]} and {real}",
+                        hint=f"ls {base}",
+                    )
+                found.setdefault(path, PlannedInput(settled_shape(table, path), location, path))
+        planned += sorted(found.values(), key=lambda one: os.fsencode(one.path))
     return planned
 
 
-def _match(pattern: str, folder: Path) -> list[tuple[str, str]]:
-    """Return (path as recorded, location) of the files that a pattern names."""
-    base = folder
-    if os.path.isabs(pattern):  # noqa: PTH117
-        parts = Path(pattern).parts
-        fixed = next((k for k, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
-        base, pattern = Path(*parts[:fixed]), str(Path(*parts[fixed:]))
-    if glob.has_magic(pattern) and not (base / pattern).is_file():
-        found = glob.glob(pattern, root_dir=base, recursive=True)  # noqa: PTH207 (pathlib's ** is another)
-        names = [name for name in found if (base / name).is_file()]
-    else:
-        # Named outright: a folder or a file that is not there must be an error with its name.
-        names = [pattern] if (base / pattern).exists() else []
-    if any((base / name).is_dir() for name in names):
-        raise StorageError(
-            "STO002",
-            "a folder in place of a file",
-            path=base / names[0],
-            expected="a file or a pattern",
-            hint=f"{pattern}/*.jsonl",
-        )
-    return [(Path(os.path.normpath(name)).as_posix(), str(base / name)) for name in names]
+def in_two_sources(planned: Iterable[PlannedInput]) -> list[tuple[PlannedInput, PlannedInput]]:
+    """Return, for every file that an earlier source names as well, the earlier input and the later one."""
+    first: dict[str, PlannedInput] = {}
+    pairs = []
+    for one in planned:
+        earlier = first.setdefault(os.path.realpath(one.location), one)
+        if earlier.shape.name != one.shape.name:
+            pairs.append((earlier, one))
+    return pairs
+
+
+def _match(pattern: str, folder: Path) -> list[str]:
+    """Return the files that a pattern names; what it names outright must be there."""
+    at = folder / pattern
+    if not glob.has_magic(pattern) or os.path.lexists(at):
+        _check_file(at, pattern)
+        return [str(at)]
+    # Only the recipe may hold wildcards: a folder above it can be called anything.
+    whole = os.path.join(glob.escape(str(folder)), pattern)  # noqa: PTH118 (an absolute pattern stands alone)
+    _check_listed(Path(whole))
+    found = [name for name in glob.glob(whole, recursive=True) if not os.path.isdir(name)]  # noqa: PTH112, PTH207
+    for name in found:
+        _check_file(Path(name), pattern)
+    return found
+
+
+def _check_file(path: Path, pattern: str) -> None:
+    """Raise `StorageError` (STO001: also a link to nothing, STO002) or `SourceError` (SRC018) unless it is a file."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise read_error(path, error) from error
+    if not stat.S_ISREG(mode):
+        found = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+        hint = f"{pattern.rstrip('/')}/*.jsonl" if stat.S_ISDIR(mode) else f"ls -l {path}"
+        raise SourceError("SRC018", path=path, expected="a file or a pattern", found=found, hint=hint)
+
+
+def _check_listed(pattern: Path) -> None:
+    """Raise `StorageError` (STO002) for a folder that the pattern looks into and that cannot be listed.
+
+    `glob` passes over such folders, and what is in them would be missing from the corpus.
+    """
+    parts = pattern.parts
+    for k, part in enumerate(parts):
+        if not glob.has_magic(part):
+            continue
+        above = str(Path(*parts[:k]))
+        looked = [above, *([os.path.join(above, "**", "")] if part == "**" else [])]  # noqa: PTH118 (the slash at the end)
+        for found in looked:
+            for folder in glob.glob(found, recursive=True) if glob.has_magic(found) else [found]:  # noqa: PTH207
+                if os.path.isdir(folder):  # noqa: PTH112
+                    try:
+                        os.listdir(folder)  # noqa: PTH208 (an error now, not at the first entry)
+                    except OSError as error:
+                        raise read_error(folder, error) from error
+
+
+def _fixed_folder(pattern: str) -> str:
+    """Return the folder of an absolute pattern that comes before its first wildcard."""
+    parts = Path(pattern).parts
+    return str(Path(*parts[: next((k for k, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)]))
+
+
+def _inside(folder: str, base: Path) -> str | None:
+    """Return `folder` relative to the recipe's, whatever links lead there; None where it is not below."""
+    relative = os.path.relpath(os.path.realpath(folder), os.path.realpath(base))
+    return None if Path(relative).parts[:1] == ("..",) else relative
+
+
+def _shared_folder(patterns: Iterable[str], base: Path) -> str:
+    """Return the deepest folder of all absolute patterns that lead out of the recipe's folder."""
+    outside = [_fixed_folder(one) for one in patterns if os.path.isabs(one)]  # noqa: PTH117
+    outside = [os.path.normpath(one) for one in outside if _inside(one, base) is None]
+    return os.path.commonpath(outside) if outside else ""
+
+
+def _recorded_path(location: str, pattern: str, base: Path, shared: str) -> str:
+    if not os.path.isabs(pattern):  # noqa: PTH117
+        return Path(os.path.relpath(os.path.normpath(location), os.path.normpath(base))).as_posix()
+    fixed = _fixed_folder(pattern)
+    inside = _inside(fixed, base)
+    if inside is None:
+        return Path(os.path.relpath(os.path.normpath(location), shared)).as_posix()
+    return Path(os.path.normpath(os.path.join(inside, os.path.relpath(location, fixed)))).as_posix()  # noqa: PTH118
+
+
+def _check_name(path: str, location: str) -> None:
+    try:
+        f"{path}{Path(location).absolute()}".encode()
+    except UnicodeEncodeError:
+        raise SourceError(
+            "SRC019",
+            path=os.fsencode(location).decode("utf-8", "backslashreplace"),
+            expected="a name in UTF-8",
+            found=str(os.fsencode(path)),
+        ) from None
 
 
 def settled_shape(table: SourceTable, path: str) -> SourceShape:

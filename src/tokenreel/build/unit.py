@@ -18,7 +18,17 @@ from tokenreel.build.blocks import InputBytes
 from tokenreel.build.records import SourceShape  # noqa: TC001 (msgspec reads it when jobs are decoded)
 from tokenreel.build.rows import RowsWriter
 from tokenreel.build.sources import read_records
-from tokenreel.corpus.receipts import RECEIPT_FORMAT, SPLITS, Counts, DecodedBack, InputFile, Receipt, SplitCounts, dump
+from tokenreel.corpus.receipts import (
+    RECEIPT_FORMAT,
+    SPLITS,
+    Counts,
+    DecodedBack,
+    InputFile,
+    Receipt,
+    SplitCounts,
+    dump,
+    seal,
+)
 from tokenreel.corpus.receipts import FileEntry as ReceiptFile
 from tokenreel.corpus.splits import SplitInput, SplitRule
 from tokenreel.errors import SourceError, TokenError, TokenreelError
@@ -157,7 +167,7 @@ def build_unit(
                 hint='remove it, or set empty_inputs = "allow" in [documents]',
             )
         files, digests = shards.finish()
-    receipt = _receipt(job, plan, totals, files, digests)
+    receipt = seal(_receipt(job, plan, totals, files, digests))
     write_bytes_atomic(out / "receipts" / f"{job.part}.json", dump(receipt))
     return receipt
 

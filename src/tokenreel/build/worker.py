@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 import traceback
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,15 @@ import msgspec
 
 from tokenreel.build.lock import shared_lock
 from tokenreel.build.unit import Job, Plan, build_unit
-from tokenreel.corpus.splits import split_rule
+from tokenreel.corpus.splits import ById, split_rule
 from tokenreel.errors import TokenreelError
 from tokenreel.text import open_engine, tokenizer_from_bytes
 
 if TYPE_CHECKING:
-    from tokenreel.corpus.splits import SplitRule
+    import numpy as np
+    import numpy.typing as npt
+
+    from tokenreel.corpus.splits import SplitInput, SplitRule
     from tokenreel.text import Encoder
 
 TICK_SECONDS = 0.1
@@ -64,7 +68,37 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     done: bool = False
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    ids: tuple[str, ...] = ()
+    """For a split by id: the listed ids that the part met."""
     failure: Failure | None = None
+
+
+@dataclass(slots=True)
+class MetIds:
+    """A split by id that remembers which of the listed ids it met: one that never occurs is a typo, or lost text."""
+
+    rule: ById
+    met: set[str] = field(default_factory=set)
+
+    def validation(self, documents: SplitInput) -> npt.NDArray[np.bool_]:
+        """Return what the rule returns."""
+        chosen = self.rule.validation(documents)
+        self.met.update(
+            one for one, listed in zip(documents.ids or (), chosen, strict=True) if listed and one is not None
+        )
+        return chosen
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the rule's JSON form."""
+        return self.rule.as_dict()
+
+
+def take_met(rule: SplitRule) -> tuple[str, ...]:
+    """Return, sorted, the ids that `rule` met since it was last asked; none for rules that know no ids."""
+    if not isinstance(rule, MetIds):
+        return ()
+    met, rule.met = rule.met, set()
+    return tuple(sorted(met))
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -94,7 +128,8 @@ def open_worker(setup: Setup) -> tuple[Encoder, SplitRule]:
     else:
         tok = tokenizer_from_bytes(setup.tokenizer, name=setup.tokenizer_name)
     mode: Any = setup.plan.special_in_text
-    return open_engine(tok, setup.engine, special_in_text=mode), split_rule(setup.rule, setup.rule_options)
+    rule = split_rule(setup.rule, setup.rule_options)
+    return open_engine(tok, setup.engine, special_in_text=mode), MetIds(rule) if isinstance(rule, ById) else rule
 
 
 def main() -> None:
@@ -143,6 +178,7 @@ def main() -> None:
                 done=True,
                 seconds=time.monotonic() - began,
                 cpu_seconds=time.process_time() - cpu,
+                ids=take_met(rule),
             )
         )
 

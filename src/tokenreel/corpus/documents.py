@@ -119,7 +119,7 @@ def documents_digests(path: str | os.PathLike[str]) -> dict[str, tuple[int, str]
             if missing:
                 raise ManifestError("MAN003", f"it lacks the column {missing[0]!r}", path=path)
             for batch in file.iter_batches(batch_size=1 << 16, columns=list(COLUMNS)):
-                for shard, rows in _runs(batch):
+                for shard, rows in runs_by_shard(batch):
                     if shard != open_shard:
                         if open_shard is not None:
                             done[open_shard] = (hasher.rows, hasher.hexdigest())
@@ -134,7 +134,8 @@ def documents_digests(path: str | os.PathLike[str]) -> dict[str, tuple[int, str]
     return done
 
 
-def _runs(batch: Any) -> Iterator[tuple[str, Any]]:
+def runs_by_shard(batch: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (shard's name, rows) for every run of rows of one shard in a batch, in order."""
     import pyarrow as pa
 
     names = batch.column("shard")

@@ -6,6 +6,7 @@ let through, keys that only tokenreel writes are optional. Duplicate keys, wrong
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
@@ -89,6 +90,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     lossless: bool | DecodedBack | None = None
     documents_sha256: dict[str, Sha256] = {}
     """By split: digest of the part's rows in ``documents.parquet`` (`tokenreel.corpus.documents`)."""
+    receipt_sha256: Sha256 | None = None
+    """Of the receipt's own canonical bytes without this field (`self_hash`); None where others wrote it."""
 
     def files(self) -> Iterator[FileEntry]:
         """Yield every file that the receipt names."""
@@ -162,6 +165,29 @@ def parse_receipt(data: bytes, path: object = None) -> Receipt:
         what, expected, found = problem
         raise ManifestError("MAN012", what, path=path, shard=receipt.part, expected=expected, found=found)
     return receipt
+
+
+def seal(receipt: Receipt) -> Receipt:
+    """Return the receipt with its own hash in it; whoever changes a field later must seal it again.
+
+    >>> one = seal(Receipt(part="part-000000", splits={}))
+    >>> self_hash(dump(one)) == (one.receipt_sha256, one.receipt_sha256)
+    True
+    """
+    bare = msgspec.structs.replace(receipt, receipt_sha256=None)
+    return msgspec.structs.replace(bare, receipt_sha256=hashlib.sha256(dump(bare)).hexdigest())
+
+
+def self_hash(data: bytes, path: object = None) -> tuple[str | None, str]:
+    """Return the hash that the bytes of a receipt record of themselves (None: none), and the one that they have.
+
+    It covers every key, those that are not known here too. Raises `ManifestError` (MAN001, MAN002, MAN003).
+    """
+    value = loads_strict(data, path)
+    if not isinstance(value, dict):
+        raise ManifestError("MAN003", "a receipt is an object", path=path, found=type(value).__name__)
+    recorded = value.pop("receipt_sha256", None)
+    return (None if recorded is None else str(recorded)), hashlib.sha256(dumps_canonical(value)).hexdigest()
 
 
 def dump(value: msgspec.Struct) -> bytes:

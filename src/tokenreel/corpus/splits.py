@@ -168,8 +168,11 @@ class NoSplit:
         return {"rule": "none"}
 
 
-def _by_id(ids: Iterable[str] = ()) -> ById:
-    return ById(frozenset(ids))
+def _by_id(ids: Iterable[str]) -> ById:
+    listed = [] if isinstance(ids, str) else list(ids)
+    if isinstance(ids, str) or not all(isinstance(one, str) for one in listed):
+        raise SplitError("SPL011", "split.ids: rule by-id takes a list of ids, each a string", found=repr(ids)[:80])
+    return ById(frozenset(listed))
 
 
 _BUILT_IN: dict[str, Callable[..., SplitRule]] = {
@@ -178,6 +181,8 @@ _BUILT_IN: dict[str, Callable[..., SplitRule]] = {
     "by-id": _by_id,
     "none": NoSplit,
 }
+_OPTIONS = {"hash-mod": ("modulo", "validation_when_equal"), "every-nth": ("n",), "by-id": ("ids",), "none": ()}
+_NEEDED = {"every-nth": "n", "by-id": "ids"}
 
 
 def rule_names() -> list[str]:
@@ -205,25 +210,53 @@ def split_rule(name: str, options: Mapping[str, Any] | None = None) -> SplitRule
         hint = f'rule = "{near}"' if near else None
         raise SplitError("SPL010", expected=", ".join(known), found=name, hint=hint)
     given = dict(options or {})
-    wrong = [key for key in ("n", "modulo", "validation_when_equal") if not isinstance(given.get(key, 0), int)]
+    if name in _BUILT_IN:
+        _check_options(name, given)
+        return factory(**given)
     try:
-        if wrong:
-            raise TypeError(f"{wrong[0]} is not an integer")
         return factory(**given)
     except TypeError as error:
-        raise SplitError("SPL011", f"{name}: {error}", found=", ".join(map(str, given)) or "no options") from error
+        said = str(error).removeprefix(f"{getattr(factory, '__qualname__', '')}.__init__() ")
+        found = ", ".join(map(str, given)) or "no options"
+        raise SplitError("SPL011", f"split.options: rule {name}: {said}", found=found) from error
 
 
-def rule_from_dict(recorded: Mapping[str, Any]) -> SplitRule | None:
-    """Return the rule that ``run_config.json`` records, or None where the record cannot give it back (``by-id``).
+def _check_options(name: str, given: Mapping[str, Any]) -> None:
+    """Raise `SplitError` (SPL011), naming the recipe's key, for an option that a rule of ours does not take or lacks."""
+    allowed = _OPTIONS[name]
+    for key, value in given.items():
+        if key not in allowed:
+            expected = " and ".join(allowed) or "no options"
+            hint = f"remove {key} from [split], or choose another rule"
+            raise SplitError("SPL011", f"split.{key}: rule {name} takes no {key}", expected=expected, hint=hint)
+        if key != "ids" and (not isinstance(value, int) or isinstance(value, bool)):
+            raise SplitError("SPL011", f"split.{key}: not an integer", expected="an integer", found=value)
+    needed = _NEEDED.get(name)
+    if needed is not None and needed not in given:
+        hint = "n = 1000" if needed == "n" else 'file = "held-out.txt"'
+        raise SplitError("SPL011", f"split.{needed}: rule {name} needs {needed}", hint=f"{hint} in [split]")
+
+
+def rule_from_dict(recorded: Mapping[str, Any], *, ids: Iterable[str] | None = None) -> SplitRule | None:
+    """Return the rule that ``run_config.json`` records; for ``by-id`` from the list `ids`, or None without it.
+
+    The record of ``by-id`` holds the number of ids and the hash of the sorted list: a list that is not the recorded one
+    is refused. Raises `SplitError`: SPL010, SPL011, SPL014 another list.
 
     >>> rule_from_dict(HashMod(50).as_dict())
     HashMod(modulo=50, validation_when_equal=0)
+    >>> rule_from_dict(ById(frozenset("ab")).as_dict(), ids=["b", "a"]) == ById(frozenset("ab"))
+    True
     """
     if recorded.get("hash") == "sha256" and recorded.get("bytes") == [0, 8] and recorded.get("endian") == "big":
         options = {key: recorded[key] for key in ("modulo", "validation_when_equal") if key in recorded}
         return split_rule("hash-mod", options)
     name = recorded.get("rule")
+    if name == "by-id" and ids is not None:
+        rule = split_rule("by-id", {"ids": list(ids)})
+        if rule.as_dict() != dict(recorded):
+            raise SplitError("SPL014", expected=dict(recorded), found=rule.as_dict())
+        return rule
     if not isinstance(name, str) or name == "by-id":
         return None
     return split_rule(name, {key: value for key, value in recorded.items() if key != "rule"})

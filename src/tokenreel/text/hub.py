@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokenreel.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tokenreel.text.spec import TokenizerSpec
+
+ANSWER_SECONDS = 5.0
+"""How long the hub has to answer: a build must not hang where there is no network."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -57,7 +61,7 @@ def resolve(spec: TokenizerSpec, *, cache: Path | None = None, online: bool | No
     The local cache is asked first: ``models--ORG--NAME/refs/REVISION`` for the commit and ``snapshots/COMMIT/`` for the
     file. Only if that fails, and the extra ``hub`` is installed and HF_HUB_OFFLINE is not set (`online` overrides
     both), is the hub asked. A branch or tag is resolved from the cache when it is there: a moving revision means what
-    it meant when it was fetched. Raises TKZ009 (file not there) and TKZ010 (revision not known), both
+    it meant when it was fetched. The hub is asked once and has `ANSWER_SECONDS` to answer. Raises TKZ009 (file not there) and TKZ010 (revision not known), both
     `StorageError`.
     """
     root = (cache or hub_cache()) / ("models--" + str(spec.repo).replace("/", "--"))
@@ -97,16 +101,35 @@ def _fetch(spec: TokenizerSpec, wanted: str, commit: str | None, cache: Path, *,
     except ImportError as error:
         why = 'huggingface_hub is not installed (pip install "tokenreel[hub]")'
         raise _absent(spec, wanted, commit, cache, command, why) from error
+    revision = commit or wanted
     try:
-        found = Path(
-            huggingface_hub.hf_hub_download(str(spec.repo), name, revision=commit or wanted, cache_dir=str(cache))
-        )
+        with _quiet(huggingface_hub):
+            # Downloading tries an unreachable hub six times, and says so; this asks once, and is cheap where it answers.
+            url = huggingface_hub.hf_hub_url(str(spec.repo), name, revision=revision)
+            huggingface_hub.get_hf_file_metadata(url, timeout=ANSWER_SECONDS)
+            path = huggingface_hub.hf_hub_download(str(spec.repo), name, revision=revision, cache_dir=str(cache))
+        found = Path(path)
     except Exception as error:  # network, permission, absent: all are "not here", and the reason is passed on
         raise _absent(spec, wanted, commit, cache, command, str(error)) from error
     snapshot = found.parents[len(Path(name).parts) - 1].name
     if not _COMMIT.fullmatch(snapshot):
         raise _absent(spec, wanted, None, cache, command, f"the hub answered with {snapshot!r}")
     return HubFile(found, str(spec.repo), spec.subfolder, snapshot, spec.file)
+
+
+@contextlib.contextmanager
+def _quiet(hub: Any) -> Iterator[None]:
+    """Keep the library's warnings and progress bars from the terminal: what fails is said once, in our error."""
+    words, bars = hub.utils.logging, not hub.utils.are_progress_bars_disabled()
+    level = words.get_verbosity()
+    words.set_verbosity(words.CRITICAL)
+    hub.utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        words.set_verbosity(level)
+        if bars:
+            hub.utils.enable_progress_bars()
 
 
 def _allowed() -> bool:
