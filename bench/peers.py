@@ -24,7 +24,10 @@ PEERS = {
     "datatrove": ("datatrove.pipeline.tokens", ("datatrove", "tokenizers", "numpy")),
     "datasets": ("datasets, transformers", ("datasets", "transformers", "tokenizers", "pyarrow")),
     "litdata": ("litdata", ("litdata", "torch", "tokenizers", "numpy")),
+    "maxtext": ("maxtext.input_pipeline._mmap_datasource", ("maxtext", "grain", "numpy")),
 }
+# Wheels that ask for a newer Python than the part that is measured needs: unpacked beside the environment and put on its path.
+WHEELS = {"maxtext": ("maxtext==0.2.5", "3.12")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,20 @@ def _install(name: str, pinned: Path, folder: Path, module: str) -> None:
     if torch:  # first and with what it needs, so that a local or CPU build is taken where there is one
         _run(*pip, *torch)
     _run(*pip, "--no-deps", "-r", pinned)
+    if name in WHEELS:
+        wheel, version = WHEELS[name]
+        only = (
+            "--no-deps",
+            "--upgrade",
+            "--only-binary=:all:",
+            "--python-version",
+            version,
+            "--target",
+            folder / "wheel",
+        )
+        _run(*pip, *only, wheel)
+        where = _run(folder / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+        (Path(where) / "wheel.pth").write_text(f"{(folder / 'wheel').resolve()}\n")
     _run(folder / "bin" / "python", "-W", "ignore", "-c", f"import {module}")
 
 
