@@ -8,8 +8,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,20 +81,20 @@ def _install(name: str, pinned: Path, folder: Path, module: str) -> None:
         _run(*pip, *torch)
     _run(*pip, "--no-deps", "-r", pinned)
     if name in WHEELS:
-        wheel, version = WHEELS[name]
-        only = (
-            "--no-deps",
-            "--upgrade",
-            "--only-binary=:all:",
-            "--python-version",
-            version,
-            "--target",
-            folder / "wheel",
-        )
-        _run(*pip, *only, wheel)
-        where = _run(folder / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
-        (Path(where) / "wheel.pth").write_text(f"{(folder / 'wheel').resolve()}\n")
+        _unpack(folder, *WHEELS[name])
     _run(folder / "bin" / "python", "-W", "ignore", "-c", f"import {module}")
+
+
+def _unpack(folder: Path, wheel: str, version: str) -> None:
+    python, place = folder / "bin" / "python", folder / "wheel"
+    with tempfile.TemporaryDirectory(dir=folder) as got:
+        only = ("--no-deps", "--only-binary=:all:", "--python-version", version, "--dest", got)
+        _run(python, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *only, wheel)
+        shutil.rmtree(place, ignore_errors=True)
+        for file in Path(got).glob("*.whl"):
+            zipfile.ZipFile(file).extractall(place)
+    where = _run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    (Path(where) / "wheel.pth").write_text(f"{place.resolve()}\n")
 
 
 def _versions(python: Path, packages: tuple[str, ...]) -> dict[str, str]:
