@@ -60,7 +60,7 @@ def test_building_again_changes_nothing(built: Path) -> None:
 
 def test_another_configuration_is_refused(built: Path) -> None:
     other = run("build", built / "recipe.toml", "--out", built / "corpus", "--set", "split.n=2", "--json")
-    assert (other.status, other.json["error"]["code"]) == (1, "MAN010")
+    assert (other.status, other.json["error"]["code"]) == (2, "MAN010")
 
 
 def test_dry_run_writes_nothing(built: Path, tmp_path: Path) -> None:

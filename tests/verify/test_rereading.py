@@ -12,7 +12,7 @@ from tests.verify.corpora import files_of
 from tests.verify.test_forged import put, resealed, said
 from tokenreel.build import build
 from tokenreel.build.rereading import source_reader
-from tokenreel.errors import UsageError
+from tokenreel.errors import SplitError, UsageError
 from tokenreel.store import dumps_canonical
 from tokenreel.verify import Report, verify
 
@@ -89,7 +89,7 @@ def test_a_split_by_id_is_derived_from_its_list(tmp_path: Path) -> None:
     assert (report.exit_status, report.not_checked) == (0, ())
     assert any("and their splits" in what for what in report.checked)
     (tmp_path / "ids").write_text("8\n2\n")
-    with pytest.raises(UsageError, match="not the list that the corpus was split by"):
+    with pytest.raises(SplitError, match="SPL014"):
         reread(out, tmp_path / "ids")
     with pytest.raises(UsageError, match="USE003"):
         reread(made(tmp_path / "b", HASH), tmp_path / "ids")

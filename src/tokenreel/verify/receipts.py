@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokenreel.corpus.receipts import contradictions
+from tokenreel.corpus.receipts import contradictions, self_hash
 from tokenreel.verify.target import RECEIPTS, SHARDS
 from tokenreel.verify.wording import counted
 
@@ -24,6 +24,15 @@ def check_receipts(target: Target, findings: Findings) -> None:
         name = path[len(RECEIPTS) : -len(".json")]
         if receipt.part != name:
             findings.error("MAN003", "the part is not the file's name", path=path, expected=name, found=receipt.part)
+        recorded, own = self_hash(sidecar.data, path)
+        if recorded is not None and recorded != own:
+            findings.error(
+                "MAN064",
+                f"the receipt says its SHA-256 is {recorded}, and the rest of it gives {own}",
+                path=path,
+                expected=own,
+                found=recorded,
+            )
         for what, expected, held in contradictions(receipt, _itemsize(target)):
             findings.error("MAN012", what, path=path, expected=expected, found=held)
         _check_files(path, receipt, owners, findings)

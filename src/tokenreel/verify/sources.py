@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tokenreel.corpus.receipts import InputFile
-from tokenreel.corpus.splits import rule_from_dict, split_rule
+from tokenreel.corpus.splits import rule_from_dict
 from tokenreel.errors import MissingExtra, StorageError, TokenreelError, UsageError
 from tokenreel.hashing import sha256_file
 from tokenreel.store.atomic import read_error
@@ -68,7 +68,7 @@ def check_source(
 
     Where the split rule cannot be had (a split by id whose list is not given), a document may be in either split, in
     order. Cost: reads the source once, and encodes it with the reference (1 to 4 MB a second and core). Raises
-    `UsageError` (USE003) for a list of ids that is not the recorded one.
+    `SplitError` (SPL014) for a list of ids that is not the recorded one, `UsageError` (USE003) where there is none.
     """
     config = target.run_config.value if target.run_config else None
     if config is None or not config.inputs:
@@ -119,16 +119,9 @@ def _rule(config: RunConfig, split_ids: str | os.PathLike[str] | None) -> SplitR
             raise read_error(path, error) from error
         except UnicodeDecodeError as error:
             raise UsageError("USE003", "--split-ids: not UTF-8", path=path, offset=error.start) from error
-        rule = split_rule("by-id", {"ids": [line for line in lines if line]})
-        if rule.as_dict() != config.split_rule:
-            raise UsageError(
-                "USE003",
-                "--split-ids: not the list that the corpus was split by",
-                path=path,
-                expected=config.split_rule,
-                found=rule.as_dict(),
-            )
-        return rule
+        if config.split_rule.get("rule") != "by-id":
+            raise UsageError("USE003", "--split-ids: the corpus was not split by id", found=config.split_rule)
+        return rule_from_dict(config.split_rule, ids=[line for line in lines if line])
     try:
         return rule_from_dict(config.split_rule)
     except TokenreelError:
