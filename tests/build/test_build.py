@@ -409,14 +409,13 @@ def test_ids_that_never_occur_are_counted(tmp_path: Path, workers: int | None) -
 def test_a_rule_that_gives_no_validation_document_is_told(tmp_path: Path) -> None:
     tokenizer_file(tmp_path)
     write_jsonl(tmp_path / "in" / "a.jsonl", ["one", "two"])
-    for number, (split, wanted) in enumerate(
-        [
-            ({"rule": "hash-mod", "modulo": 1 << 60}, ("split rule hash-mod gave no validation document of 2",)),
-            ({"rule": "hash-mod", "modulo": 1}, ("split rule hash-mod gave no train document of 2",)),
-            ({"rule": "every-nth", "n": 3}, ("split rule every-nth gave no validation document of 2",)),
-            ({"rule": "none"}, ()),
-        ]
-    ):
+    cases: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+        ({"rule": "hash-mod", "modulo": 1 << 60}, ("split rule hash-mod gave no validation document of 2",)),
+        ({"rule": "hash-mod", "modulo": 1}, ("split rule hash-mod gave no train document of 2",)),
+        ({"rule": "every-nth", "n": 3}, ("split rule every-nth gave no validation document of 2",)),
+        ({"rule": "none"}, ()),
+    ]
+    for number, (split, wanted) in enumerate(cases):
         recipe = write_recipe(tmp_path, split=split)
         assert build(recipe, tmp_path / str(number), in_process=True).warnings == wanted
 

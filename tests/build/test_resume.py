@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -22,10 +21,8 @@ from tests.build.making import CORPUS, leftovers, run, start, tokenizer_file, tr
 from tests.build.test_build import eleven_recipe
 from tokenreel.build import build
 from tokenreel.build.lock import build_lock, shared_lock
-from tokenreel.build.report import read_log
-from tokenreel.build.settings import first_difference
 from tokenreel.corpus.receipts import dump, parse_receipt, seal
-from tokenreel.errors import IncompleteError, ManifestError, StorageError, TokenreelError
+from tokenreel.errors import IncompleteError, StorageError
 from tokenreel.store import dumps_canonical
 
 
@@ -265,190 +262,6 @@ def test_leftovers_of_a_killed_build_are_removed(tmp_path: Path, recipe: Path) -
     assert tree(out) == wanted
 
 
-CHANGES = [
-    ("split.modulo=6", "split_rule.modulo"),
-    ("tokenizer.eod='<pad>'", "tokenizer.eod_id"),
-    ("tokenizer.recheck=7", "recheck"),
-    ("tokenizer.special_in_text=drop", "special_in_text"),
-    ("documents.empty=drop", "empty_documents"),
-    ("corpus.layout=mahan", "layout"),
-    ("source.0.id=text", "sources[0].id"),
-    ("source.0.name=other", "sources[0].name"),
-]
-
-
-@pytest.mark.parametrize(("change", "place"), CHANGES)
-def test_output_of_another_configuration_names_the_first_field(
-    tmp_path: Path, recipe: Path, change: str, place: str
-) -> None:
-    out = tmp_path / "out"
-    build(recipe, out, in_process=True)
-    before = tree(out)
-    status, said = run(recipe, out, "--set", change)
-    assert (status, said["error"]["code"]) == (2, "MAN010")
-    assert said["error"]["message"] == f"{place} differs"
-    assert tree(out) == before
-
-
-def test_an_input_that_changed_or_is_new_is_another_configuration(tmp_path: Path, recipe: Path) -> None:
-    out = tmp_path / "out"
-    build(recipe, out, in_process=True)
-    write_jsonl(tmp_path / "in" / "01.jsonl", ["changed"])
-    with pytest.raises(ManifestError, match=r"inputs\[1\]\.bytes differs") as caught:
-        build(recipe, out, in_process=True)
-    assert caught.value.code == "MAN010"
-    write_jsonl(tmp_path / "in" / "zz.jsonl", ["new"])
-    with pytest.raises(ManifestError, match="MAN010"):
-        build(recipe, out, in_process=True)
-
-
-def test_an_input_of_the_same_size_and_time_that_changed_is_noticed(tmp_path: Path, recipe: Path) -> None:
-    out = tmp_path / "out"
-    build(recipe, out, in_process=True)
-    path = tmp_path / "in" / "01.jsonl"
-    times = path.stat()
-    path.write_bytes(path.read_bytes().replace(b"reel", b"real"))
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with pytest.raises(ManifestError, match=r"inputs\[1\]\.sha256 differs"):
-        build(recipe, out, in_process=True)
-
-
-def edit_log(out: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    log = out / "build.log.jsonl"
-    events = [json.loads(line) for line in log.read_text().splitlines()]
-    for event in events:
-        if event["event"] == "input":
-            change(event)
-    log.write_text("".join(json.dumps(event) + "\n" for event in events))
-
-
-def aged(folder: Path) -> None:
-    """Make the inputs old enough for their hashes to be kept."""
-    while time.time_ns() - max(path.stat().st_ctime_ns for path in (folder / "in").iterdir()) < 2_100_000_000:
-        time.sleep(0.05)
-
-
-def other_digit(event: dict[str, Any]) -> None:
-    event["sha256"] = ("0" if event["sha256"][0] != "0" else "1") + event["sha256"][1:]
-
-
-def test_a_hash_that_was_changed_in_the_log_is_not_believed(tmp_path: Path, recipe: Path) -> None:
-    out = tmp_path / "out"
-    aged(tmp_path)
-    build(recipe, out, in_process=True)
-    wanted = tree(out)
-    kept = read_log(out, "input")
-    assert len(kept) == 11
-    edit_log(out, other_digit)
-    assert build(recipe, out, in_process=True).nothing_to_do
-    # Nor in a folder that is begun with such a log.
-    log = (out / "build.log.jsonl").read_bytes()
-    shutil.rmtree(out)
-    out.mkdir()
-    (out / "build.log.jsonl").write_bytes(log)
-    build(recipe, out, in_process=True)
-    assert tree(out) == wanted
-
-
-def test_no_input_is_called_changed_before_it_was_read(tmp_path: Path, recipe: Path) -> None:
-    """A log that was forged with its checksums: the file itself has the last word."""
-    out = tmp_path / "out"
-    aged(tmp_path)
-    build(recipe, out, in_process=True)
-
-    def forge(event: dict[str, Any]) -> None:
-        other_digit(event)
-        facts = {key: event[key] for key in ("source", "path", "file", "stamp", "sha256")}
-        event["check"] = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-    edit_log(out, forge)
-    assert build(recipe, out, in_process=True).nothing_to_do
-
-
-def test_hashes_that_are_kept_are_not_taken_again(
-    tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tokenreel.build import inputs as module
-
-    out = tmp_path / "out"
-    aged(tmp_path)
-    build(recipe, out, in_process=True)
-    monkeypatch.setattr(module, "_hash", lambda path: pytest.fail(f"{path} was read again"))
-    assert build(recipe, out, in_process=True).nothing_to_do
-
-
-def test_another_name_or_date_writes_the_manifest_again(tmp_path: Path, recipe: Path) -> None:
-    out = tmp_path / "out"
-    build(recipe, out, in_process=True)
-    report = build(recipe, out, in_process=True, overrides=["corpus.name=renamed"], built_at="2026-11-30")
-    assert (report.built, report.nothing_to_do) == (0, False)
-    manifest = json.loads((out / "tokenreel.json").read_bytes())
-    assert (manifest["name"], manifest["built_at"]) == ("renamed", "2026-11-30")
-    build(recipe, tmp_path / "new", in_process=True, overrides=["corpus.name=renamed"], built_at="2026-11-30")
-    assert tree(out) == tree(tmp_path / "new")
-    # A date that is left out is no other date.
-    assert build(recipe, out, in_process=True, overrides=["corpus.name=renamed"]).nothing_to_do
-
-
-@pytest.mark.parametrize("layout", ["mahan", "native"])
-def test_a_name_alone_is_no_other_configuration(tmp_path: Path, layout: str) -> None:
-    recipe = eleven_recipe(tmp_path, layout)
-    out = tmp_path / "out"
-    build(recipe, out, in_process=True)
-    assert build(recipe, out, in_process=True, overrides=["corpus.name=x"]).nothing_to_do == (layout == "mahan")
-
-
-def test_first_difference_of_nested_values() -> None:
-    assert first_difference({"a": 1}, {"a": 1, "b": 2}) == ("b", "absent", 2)
-    assert first_difference([1], [1, 2]) == ("the length of ", 1, 2)
-    assert first_difference({"a": 1}, {"a": True}) == ("a", 1, True)
-    assert first_difference({"a": [{"b": 1}]}, {"a": [{"b": 1}]}) is None
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["receipts/part-000011.json", "shards/train/part-000011.bin", "shards/other/part-000001.bin", "receipts/x.txt"],
-)
-def test_a_part_that_is_not_in_the_plan(tmp_path: Path, recipe: Path, name: str) -> None:
-    out = tmp_path / "out"
-    build(recipe, out, in_process=True)
-    (out / name).parent.mkdir(exist_ok=True)
-    (out / name).write_text("x")
-    with pytest.raises(ManifestError, match="MAN011") as caught:
-        build(recipe, out, in_process=True)
-    assert caught.value.where["path"] == str(out / name)
-
-
-@pytest.mark.parametrize(
-    "name", ["notes.txt", "shards/train/part-000000.bin", "tokenizer/tokenizer.json", "tokenizer/other.json"]
-)
-def test_a_folder_that_holds_something_else(tmp_path: Path, recipe: Path, name: str) -> None:
-    path = tmp_path / "out" / name
-    path.parent.mkdir(parents=True)
-    path.write_text("mine")
-    status, said = run(recipe, tmp_path / "out")
-    assert (status, said["error"]["code"]) == (2, "MAN014")
-    assert path.read_text() == "mine"
-    assert [one for one in (tmp_path / "out").rglob("*") if one.is_file()] == [path]
-
-
-@pytest.mark.parametrize("tokenizer", [{"path": "tokenizer.json", "eod": "<eod>"}, {"name": "train:bpe:350"}])
-def test_a_tokenizer_that_is_not_ours_is_never_written_over(tmp_path: Path, tokenizer: dict[str, str]) -> None:
-    recipe = eleven_recipe(tmp_path, "mahan", tokenizer=tokenizer)
-    out = tmp_path / "out"
-    (out / "tokenizer").mkdir(parents=True)
-    (out / "tokenizer" / "tokenizer.json").write_text("mine")
-    with pytest.raises(ManifestError, match="MAN014"):
-        build(recipe, out, in_process=True)
-    shutil.rmtree(out)
-    build(recipe, out, in_process=True)
-    (out / "tokenizer").mkdir(exist_ok=True)
-    (out / "tokenizer" / "mine.json").write_text("mine")
-    with pytest.raises(ManifestError, match=r"MAN014 .*mine\.json"):
-        build(recipe, out, in_process=True)
-    assert (out / "tokenizer" / "mine.json").read_text() == "mine"
-
-
 def test_a_training_that_was_killed_before_its_tokenizer_was_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -464,34 +277,6 @@ def test_a_training_that_was_killed_before_its_tokenizer_was_saved(
     assert sorted(tree(tmp_path / "out")) == ["run_config.json"]
     build(recipe, tmp_path / "out", in_process=True)
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
-
-
-def test_a_refused_build_leaves_what_was_there(tmp_path: Path, recipe: Path) -> None:
-    out = tmp_path / "new" / "out"
-    with pytest.raises(TokenreelError, match="TKZ003"):
-        build(recipe, out, in_process=True, overrides=["tokenizer.eod='<nope>'"])
-    assert not (tmp_path / "new").exists()
-    out.mkdir(parents=True)
-    with pytest.raises(TokenreelError, match="TKZ003"):
-        build(recipe, out, in_process=True, overrides=["tokenizer.eod='<nope>'"])
-    assert list(out.iterdir()) == []
-
-
-def test_an_output_folder_that_cannot_be_written(tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "out"
-    out.mkdir(mode=0o500)
-    if os.access(out, os.W_OK):  # the superuser may write everywhere: let the system refuse by hand
-        made = Path.mkdir
-
-        def refuse(self: Path, *how: Any, **more: Any) -> None:
-            if self.parent == out:
-                raise PermissionError(13, "Permission denied", str(self))
-            made(self, *how, **more)
-
-        monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(StorageError, match="STO003") as caught:
-        build(recipe, out, in_process=True)
-    assert caught.value.exit_status == 3
 
 
 def test_one_build_at_a_time(tmp_path: Path, recipe: Path) -> None:

@@ -47,7 +47,9 @@ def empty_splits(rule: dict[str, Any], stats: Stats) -> list[str]:
     ]
 
 
-def ids_not_found(listed: AbstractSet[str], found: dict[str, AbstractSet[str]], receipts: Iterable[Receipt]) -> tuple[int, list[str]]:
+def ids_not_found(
+    listed: AbstractSet[str], found: dict[str, AbstractSet[str]], receipts: Iterable[Receipt]
+) -> tuple[int, list[str]]:
     """Return how many listed ids occur nowhere, and the warning.
 
     `found` are the listed ids that each part met, as its worker said. A part of an earlier run may have no such set

@@ -9,14 +9,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import platform
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +22,8 @@ from tokenreel.build.finish import MANIFEST, Ending, finish
 from tokenreel.build.inputs import HashedInput, hash_inputs, input_event
 from tokenreel.build.lock import absent, build_lock, nothing_left
 from tokenreel.build.noticing import empty_splits, ids_not_found, lossy, shared_inputs
-from tokenreel.build.pool import STALL_SECONDS, run_jobs
+from tokenreel.build.parts import Heard, Work, build_parts, ids_met
+from tokenreel.build.pool import STALL_SECONDS
 from tokenreel.build.report import BuildReport, log_event, read_log
 from tokenreel.build.resume import (
     COMPLETE,
@@ -50,14 +48,13 @@ from tokenreel.build.settings import (
     tokenizer_spec,
 )
 from tokenreel.build.sources import PlannedInput, plan_inputs
-from tokenreel.build.unit import Job, Plan
-from tokenreel.build.worker import Answer, Setup
 from tokenreel.config import Recipe, load_recipe
 from tokenreel.corpus.manifest import parse_manifest
 from tokenreel.corpus.receipts import Receipt, RunConfig, Stats, dump, sum_receipts
 from tokenreel.corpus.splits import ById, SplitRule, split_rule
-from tokenreel.errors import ManifestError, RecipeError, StorageError, UsageError
+from tokenreel.errors import ManifestError, RecipeError, StorageError, TokenreelError, UsageError
 from tokenreel.store import loads_strict, write_bytes_atomic
+from tokenreel.store.atomic import read_error, write_error
 from tokenreel.text import EngineChoice, TokenizerSpec, train_bpe
 
 if TYPE_CHECKING:
@@ -108,7 +105,14 @@ def build(
         place = folder / loaded.output.folder
     processes = 0 if in_process else _cores() if workers is None else workers
     run = _Run(loaded, recipe, folder, place, processes, built_at, progress, stall)
-    report = run.plan_only() if dry_run else run.whole()
+    try:
+        report = run.plan_only() if dry_run else run.whole()
+    except OSError as error:
+        if isinstance(error, TokenreelError):
+            raise
+        # What no other place expected: a folder above the output that may not be entered, a disk that fails.
+        at = Path(os.fsdecode(error.filename or place))
+        raise (write_error if at.is_relative_to(place) else read_error)(at, error) from error
     return replace(report, seconds=time.monotonic() - began)
 
 
@@ -136,10 +140,6 @@ class _Run:
     built_at: str | None
     progress: Callable[[int, int | None, int], None] | None
     stall: float
-    _bytes: dict[str, int] = field(default_factory=dict)
-    _tokens: dict[str, int] = field(default_factory=dict)
-    _met: dict[str, AbstractSet[str]] = field(default_factory=dict)
-    _cpu: float = 0.0
 
     @property
     def native(self) -> bool:
@@ -245,10 +245,16 @@ class _Run:
             noticed = self._warnings(inputs, settings, rule, receipts, stats)
             return replace(report, stats=stats, nothing_to_do=True, warnings=(*report.warnings, *noticed))
         todo = self._begin(inputs, standing.done, settings, tokenizer_file)
+        heard = Heard(
+            self.out, digest, isinstance(rule, ById), sum(one.record.bytes or 0 for one in inputs), self.progress
+        )
         choice, seconds = None, 0.0
         if todo:
             choice = self._choose(settings, todo)
-            seconds = self._build_parts(todo, inputs, settings, choice, digest)
+            began = time.monotonic()
+            work = Work(self.recipe, settings, choice, rule_and_options(self.recipe, self.folder), self.out, digest)
+            build_parts(work, todo, heard, self.workers, self.stall)
+            seconds = time.monotonic() - began
         stats = finish(self._ending(config, parts, digest, settings, tokenizer_file))
         clear(self.out)
         noticed = self._warnings(inputs, settings, rule, self._receipts(parts, digest), stats)
@@ -262,7 +268,7 @@ class _Run:
             engine="" if choice is None else f"{choice.name} {choice.version}",
             rejected=() if choice is None else choice.rejected,
             seconds_encoding=seconds,
-            cpu_seconds=self._cpu,
+            cpu_seconds=heard.cpu_seconds,
             warnings=(*report.warnings, *noticed),
         )
 
@@ -310,15 +316,7 @@ class _Run:
         found += empty_splits(rule.as_dict(), stats)
         found += lossy(settings.tok, receipts, inputs, special)
         if isinstance(rule, ById):
-            sealed = {receipt.part: receipt.receipt_sha256 for receipt in receipts}
-            met = dict(self._met)
-            for event in read_log(self.out, "ids"):
-                part, ids = str(event.get("part")), event.get("met")
-                if part not in met and event.get("receipt") == sealed.get(part) and isinstance(ids, list):
-                    met[part] = set(map(str, ids))
-            for part in self._met:
-                log_event(self.out, "ids", part=part, receipt=sealed.get(part), met=sorted(self._met[part]))
-            found += ids_not_found(rule.listed, met, receipts)[1]
+            found += ids_not_found(rule.listed, ids_met(self.out, receipts), receipts)[1]
         return found
 
     def _recorded(self) -> bytes | None:
@@ -368,81 +366,6 @@ class _Run:
         )
         return choice
 
-    def _build_parts(
-        self,
-        todo: list[HashedInput],
-        inputs: list[HashedInput],
-        settings: Settings,
-        choice: EngineChoice,
-        digest: str,
-    ) -> float:
-        tokenizer = self.recipe.tokenizer
-        rule, options = rule_and_options(self.recipe, self.folder)
-        plan = Plan(
-            out=str(self.out.absolute()),
-            layout=self.recipe.corpus.layout,
-            run_config_sha256=digest,
-            dtype=settings.dtype,
-            eod_id=settings.eod_id,
-            special_in_text=tokenizer.special_in_text,
-            recheck=tokenizer.recheck,
-            empty=self.recipe.documents.empty,
-            empty_inputs=self.recipe.documents.empty_inputs,
-            chunk_bytes=self.recipe.output.chunk_bytes,
-            lossless=settings.tok.lossless and tokenizer.special_in_text in ("text", "error"),
-        )
-        setup = Setup(
-            plan=plan,
-            rule=rule,
-            rule_options=options,
-            tokenizer=None if settings.spec.kind == "bytes" else settings.tok.data,
-            tokenizer_name=settings.tok.name,
-            engine=choice.name,
-        )
-        jobs = [
-            Job(
-                part=str(one.record.part),
-                shape=one.planned.shape,
-                location=str(Path(one.planned.location).absolute()),
-                path=one.planned.path,
-                bytes=one.record.bytes or 0,
-                sha256=str(one.record.sha256),
-                stamp=one.stamp if one.settled else None,
-            )
-            for one in todo
-        ]
-        total = sum(one.record.bytes or 0 for one in inputs)
-        self._bytes = {"": total - sum(job.bytes for job in jobs)}
-        log_event(self.out, "start", parts=len(jobs), workers=self.workers, versions=_versions())
-        began = time.monotonic()
-        try:
-            run_jobs(jobs, setup, self.workers, lambda answer: self._hear(answer, total), stall=self.stall)
-        except BaseException as error:
-            # The workers are gone: what they had in hand is removed, what they finished stays.
-            sweep(self.out, [job.part for job in jobs])
-            with contextlib.suppress(StorageError):
-                log_event(self.out, "stopped", error=type(error).__name__, message=str(error))
-            raise
-        return time.monotonic() - began
-
-    def _hear(self, answer: Answer, total: int) -> None:
-        self._bytes[answer.part] = answer.bytes
-        self._tokens[answer.part] = answer.tokens
-        if answer.done:
-            self._met[answer.part] = set(answer.ids)
-            self._cpu += answer.cpu_seconds
-            log_event(
-                self.out,
-                "part",
-                part=answer.part,
-                bytes=answer.bytes,
-                tokens=answer.tokens,
-                seconds=round(answer.seconds, 3),
-                cpu_seconds=round(answer.cpu_seconds, 3),
-            )
-        if self.progress is not None:
-            self.progress(sum(self._bytes.values()), total, sum(self._tokens.values()))
-
     def _ending(
         self, config: RunConfig, parts: list[str], digest: str, settings: Settings, tokenizer_file: str | None
     ) -> Ending:
@@ -474,11 +397,3 @@ def _facts(settings: Settings) -> dict[str, Any]:
         "eod_token": settings.eod_token,
         "dtype": settings.dtype,
     }
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "machine": platform.machine()}
-    for name in ("tokenreel", "numpy", "pyarrow", "tokenizers", "sentencepiece", "zstandard", "gigatoken", "fastokens"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
