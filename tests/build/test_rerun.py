@@ -164,3 +164,57 @@ def test_first_difference_of_nested_values() -> None:
     assert first_difference([1], [1, 2]) == ("the length of ", 1, 2)
     assert first_difference({"a": 1}, {"a": True}) == ("a", 1, True)
     assert first_difference({"a": [{"b": 1}]}, {"a": [{"b": 1}]}) is None
+
+
+@pytest.mark.parametrize("layout", ["mahan", "native"])
+@pytest.mark.parametrize("name", ["part-000004.bin", "part-000004.idx"])
+@pytest.mark.parametrize("place", [0.0, 0.5, 1.0])
+def test_what_changed_on_the_disk_is_found_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, name: str, place: float
+) -> None:
+    """The one pass at the end hashes what it reads: no byte that changed since it was written passes."""
+    from tokenreel.build import run as module
+
+    recipe = eleven_recipe(tmp_path, layout)
+    whole, out = module.finish, tmp_path / "out"
+
+    def spoil(ending: Any) -> Any:
+        path = out / "shards" / "train" / name
+        data = bytearray(path.read_bytes())
+        data[int(place * (len(data) - 1))] ^= 1
+        path.write_bytes(data)
+        return whole(ending)
+
+    monkeypatch.setattr(module, "finish", spoil)
+    with pytest.raises(ManifestError, match="MAN013"):
+        build(recipe, out, in_process=True)
+    assert not (out / "COMPLETE.json").exists()
+
+
+def test_ids_are_read_once_at_the_end(tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokenreel.build import finish as module
+    from tokenreel.store.maps import PooledReader
+
+    read: list[str] = []
+    size = 0
+    monkeypatch.setattr(module, "sha256_file", _noted(module.sha256_file, read))
+    array = PooledReader.array
+
+    def noted(self: Any, dtype: Any, offset: int, count: int) -> Any:
+        nonlocal size
+        found = array(self, dtype, offset, count)
+        size += found.nbytes if self.path.endswith(".bin") else 0
+        return found
+
+    monkeypatch.setattr(PooledReader, "array", noted)
+    build(recipe, tmp_path / "out", in_process=True)
+    assert [path for path in read if path.endswith(".bin")] == []
+    assert size == sum(path.stat().st_size for path in (tmp_path / "out").rglob("*.bin"))
+
+
+def _noted(inner: Callable[[Any], str], read: list[str]) -> Callable[[Any], str]:
+    def digest(path: Any) -> str:
+        read.append(str(path))
+        return inner(path)
+
+    return digest

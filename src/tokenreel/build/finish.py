@@ -174,30 +174,34 @@ def _split(ending: Ending, receipts: Sequence[Receipt], split: str) -> SplitReco
     identity, counter = IdentityHasher(), StatisticsCounter(boundary)
     store = LocalStore(ending.out)
     shards = []
-    for name, receipt in _shards(receipts, split):
-        counts = receipt.splits[split]
-        shard = _open(ending.out, store, name, counts)
-        digest = hashlib.sha256()
-        largest: int | None = None
-        for ids, lengths in _batches(shard):
-            digest.update(ids.data)
-            identity.update(*_content(ids, lengths, ending.eod_id, name))
-            counter.update(ids, lengths)
-            largest = max(int(ids.max()), -1 if largest is None else largest)
-        (data,) = (file for file in counts.files if file.path.endswith(".bin"))
-        if digest.hexdigest() != data.sha256:
-            raise _changed(data.path, data.sha256, digest.hexdigest())
-        shards.append(
-            ShardRecord(
-                name=name,
-                documents=shard.documents,
-                sequences=shard.sequences,
-                tokens=shard.tokens,
-                max_id=largest,
-                files=counts.files,
+    with ThreadPoolExecutor(1) as aside:
+        for name, receipt in _shards(receipts, split):
+            counts = receipt.splits[split]
+            shard = _open(ending.out, store, name, counts)
+            digest = hashlib.sha256()
+            largest: int | None = None
+            for ids, lengths in _batches(shard):
+                # SHA-256 is half of all the work here, and lets other threads run.
+                hashed = aside.submit(digest.update, ids.data)
+                content = _content(ids, lengths, ending.eod_id, name)
+                identity.update(*content)
+                counter.update(ids, lengths)
+                largest = max(int(ids.max()), -1 if largest is None else largest)
+                hashed.result()
+            (data,) = (file for file in counts.files if file.path.endswith(".bin"))
+            if digest.hexdigest() != data.sha256:
+                raise _changed(data.path, data.sha256, digest.hexdigest())
+            shards.append(
+                ShardRecord(
+                    name=name,
+                    documents=shard.documents,
+                    sequences=shard.sequences,
+                    tokens=shard.tokens,
+                    max_id=largest,
+                    files=counts.files,
+                )
             )
-        )
-        shard.close()
+            shard.close()
     found = identity.finish()
     return SplitRecord(
         documents=found.documents,

@@ -82,7 +82,7 @@ class HashMod:
         if not 1 <= self.modulo < 1 << 64 or not 0 <= self.validation_when_equal < self.modulo:
             raise SplitError(
                 "SPL011",
-                "hash-mod",
+                "split.modulo: rule hash-mod",
                 expected="1 <= modulo < 2**64 and 0 <= validation_when_equal < modulo",
                 found=f"modulo {self.modulo}, validation_when_equal {self.validation_when_equal}",
             )
@@ -120,7 +120,7 @@ class EveryNth:
 
     def __post_init__(self) -> None:
         if self.n < 1:
-            raise SplitError("SPL011", "every-nth", expected="n >= 1", found=self.n)
+            raise SplitError("SPL011", "split.n: rule every-nth", expected="n >= 1", found=self.n)
 
     def validation(self, documents: SplitInput) -> npt.NDArray[np.bool_]:
         """Return, per document, whether it is validation."""
