@@ -15,14 +15,22 @@ from hypothesis import strategies as st
 from tests.order.tables import Lengths
 from tests.order.test_megatron_order import check_locate
 from tokenreel.errors import OrderError
-from tokenreel.order import megatron_dispatch as dispatching
+from tokenreel.order import megatron_choosing as choosing
 from tokenreel.order import megatron_samplers as samplers
+from tokenreel.order.kernels import kernel
 from tokenreel.order.megatron import MegatronOrder
 from tokenreel.order.megatron_blend import MegatronBlend, megatron_orders, training_targets
 from tokenreel.order.megatron_dispatch import dispatch, dispatch_all, normalised
 
 WEIGHT = st.one_of(st.floats(1e-6, 1e3), st.integers(1, 9).map(float))
 WEIGHTS = st.one_of(st.lists(WEIGHT, min_size=1, max_size=12), st.lists(WEIGHT, min_size=13, max_size=70))
+
+
+@kernel("Tuple((int64, int64, float64))(float64[::1], float64[::1], int64[::1], int64, float64, boolean, int64[::1])")
+def front_in_a_kernel(
+    share: Any, taken: Any, member: Any, head: int, at: float, contract: bool, chosen: Any
+) -> tuple[int, int, float]:
+    return choosing.choose_front(share, taken, member, head, at, contract, chosen)
 
 
 def plain(weights: list[float], samples: int, limits: list[float], contract: bool) -> tuple[list[int], list[int]]:
@@ -67,22 +75,82 @@ def test_both_kernels_choose_the_same(n: int, seed: int, contract: bool, scale: 
     weights = random.random(n) ** random.integers(1, 6) + 1e-9
     weights *= scale / weights.sum()
     found = []
-    for kernel in (dispatching._few, dispatching._many):
+    for choose in (choosing.choose_of_all, choosing.choose_of_many):
         out = np.empty(3000, np.int16), np.empty(3000, np.int64)
-        scratch = [np.empty(n, np.int64) for _ in range(3)] + [np.empty(dispatching.RING, np.int64)]
-        state = weights.copy(), np.zeros(n), np.full(n, np.inf), contract
-        kernel(*state, *(scratch if kernel is dispatching._many else []), *out)
+        choose(weights.copy(), np.zeros(n), np.full(n, np.inf), contract, *out)
         found.append(out)
     assert np.array_equal(found[0][0], found[1][0])
     assert np.array_equal(found[0][1], found[1][1])
 
 
-def test_members_that_wait_longer_than_the_ring() -> None:
-    weights = [1e-5, 2e-5, *[1.0] * 18]
+@given(st.integers(1, 4), st.integers(0, 2**32 - 1), st.booleans())
+def test_four_or_fewer_members_choose_the_same(n: int, seed: int, contract: bool) -> None:
+    random = np.random.default_rng(seed)
+    weights = random.integers(1, 9, n) / random.integers(1, 9)
+    limits = random.integers(1, 400, n).astype(np.float64)
+    found = []
+    for choose, size in ((choosing.choose_of_all, n), (choosing.choose_of_four, 4)):
+        out = np.empty(int(limits.sum()), np.int16), np.empty(int(limits.sum()), np.int64)
+        pad = np.zeros(size - n)
+        taken = np.concatenate([np.zeros(n), pad + np.inf])
+        choose(np.concatenate([weights, pad]), taken, np.concatenate([limits, pad + np.inf]), contract, *out)
+        found.append(out)
+    assert np.array_equal(found[0][0], found[1][0])
+    assert np.array_equal(found[0][1], found[1][1])
+
+
+@given(st.integers(17, 60), st.integers(0, 2**32 - 1), st.booleans())
+def test_spent_members_drop_out_of_the_queue(n: int, seed: int, contract: bool) -> None:
+    random = np.random.default_rng(seed)
+    limits = random.integers(1, 200, n).astype(np.float64)
+    found = []
+    for choose in (choosing.choose_of_all, choosing.choose_of_many):
+        out = np.empty(int(limits.sum()), np.int16), np.empty(int(limits.sum()), np.int64)
+        choose(
+            random.permutation(limits) / limits.sum() if seed % 2 else limits / limits.sum(),
+            np.zeros(n),
+            limits,
+            contract,
+            *out,
+        )
+        random = np.random.default_rng(seed)
+        random.integers(1, 200, n)
+        found.append(out)
+    assert np.array_equal(found[0][0], found[1][0])
+    assert np.array_equal(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("contract", [False, True])
+@given(st.data())
+def test_vector_code_is_the_loop(contract: bool, data: Any) -> None:
+    share, taken = np.zeros(choosing.FRONT + 3), np.full(choosing.FRONT + 3, np.inf)
+    used = data.draw(st.integers(1, choosing.FRONT))
+    numbers = st.lists(st.integers(1, 60), min_size=used, max_size=used)
+    share[3 : 3 + used] = np.array(data.draw(numbers)) / 7
+    taken[3 : 3 + used] = data.draw(numbers)
+    member = np.random.default_rng(used).permutation(len(share))
+    found = []
+    for choose in (choosing.choose_front, front_in_a_kernel):
+        chosen = np.zeros(choosing.STEP, np.int64)
+        found.append((*choose(share, taken, member, 3, 11.0, contract, chosen), chosen.tolist()))
+    assert found[0] == found[1]
+
+
+def test_members_that_wait_longer_than_the_window() -> None:
+    weights = [1e-5, 2e-5, *[1.0] * 17, 1.5]
     used = normalised(weights)
-    samples = 3 * dispatching.RING
+    samples = 12 * choosing.WINDOW
     member, _ = dispatch(used, samples)
     assert member.tolist() == plain(used, samples, [float("inf")] * 20, contract=False)[0]
+
+
+@pytest.mark.parametrize("arithmetic", ["x86", "fused"])
+def test_equal_members_take_turns(arithmetic: Any) -> None:
+    for n in (1, 3, 17, 100):
+        used = normalised([1.0] * n)
+        member, number = dispatch(used, 700, arithmetic=arithmetic)
+        expected = plain(used, 700, [float("inf")] * n, arithmetic == "fused")
+        assert (member.tolist(), number.tolist()) == expected
 
 
 @given(WEIGHTS, st.integers(0, 200), st.integers(0, 200))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 _inlined: list[Callable[..., Any]] = []
+_registrars: list[Callable[[], None]] = []
 _done: set[int] = set()
 KERNELS: list[Kernel] = []
 """Every kernel declared by the modules imported so far: what warming an image goes through."""
@@ -101,6 +102,12 @@ def inlined(function: _Function) -> _Function:
     return function
 
 
+def before_compiling(register: Callable[[], None]) -> Callable[[], None]:
+    """Declare what tells numba how it compiles functions of its module; called once, before the next kernel is compiled."""
+    _registrars.append(register)
+    return register
+
+
 def fused(a: float, b: float, c: float) -> float:
     """Return ``a*b + c`` rounded once; in a kernel one instruction.
 
@@ -130,6 +137,8 @@ def _register() -> None:
         def compiled_fused(a: Any, b: Any, c: Any) -> Any:  # noqa: ARG001
             return lambda a, b, c: multiply_add(a, b, c)  # type: ignore[call-arg]  # noqa: PLW0108
 
+    while _registrars:
+        _registrars.pop()()
     while len(_done) - 1 < len(_inlined):
         register_jitable(_inlined[len(_done) - 1])
         _done.add(len(_done) - 1)

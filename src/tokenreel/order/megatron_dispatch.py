@@ -7,12 +7,12 @@ hosts read another order from the same weights.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tokenreel.errors import OrderError
-from tokenreel.order.kernels import fused, inlined, kernel
+from tokenreel.order.megatron_choosing import choose_of_all, choose_of_four, choose_of_many
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +49,8 @@ def dispatch(
 ) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int64]]:
     """Return, for each sample, its member (int16) and which of that member's samples it is (int64).
 
-    The weights are used as they are. Raises `OrderError`: ORD015 for weights, ORD002 otherwise. Cost: 9 ns a
-    sample for 3 members, 45 ns for 100.
+    The weights are used as they are. Raises `OrderError`: ORD015 for weights, ORD002 otherwise. Cost: 8 ns a
+    sample for 3 members, 16 ns for 100.
 
     >>> dispatch([0.5, 0.3, 0.2], 6)[0].tolist()
     [0, 1, 2, 0, 1, 0]
@@ -82,157 +82,26 @@ def _dispatched(
         raise OrderError("ORD002", "arithmetic", expected="x86 or fused", found=arithmetic)
     members, numbers = np.empty(samples, dtype=np.int16), np.empty(samples, dtype=np.int64)
     share = np.array(weights, dtype=np.float64)
+    if arithmetic == "x86" and np.all(share == share[0]) and np.all(limits == np.inf):
+        # Members that are equal take turns, whatever the products round to.
+        turns = np.arange(samples, dtype=np.int64)
+        np.remainder(turns, len(share), out=members, casting="unsafe")
+        return members, np.floor_divide(turns, len(share), out=numbers)
+    choose = choose_of_all
+    if len(share) <= FOUR:
+        choose = choose_of_four
+        share = np.append(share, np.zeros(FOUR - len(share)))
+    elif len(share) > FEW and float(share.max()) * samples < PRODUCT:
+        choose = choose_of_many
     taken = np.zeros(len(share))
-    contract = arithmetic == "fused"
-    if len(share) <= FEW:
-        _few(share, taken, limits, contract, members, numbers)
-    else:
-        due, following, near = (np.empty(len(share), dtype=np.int64) for _ in range(3))
-        _many(share, taken, limits, contract, due, following, near, np.empty(RING, dtype=np.int64), members, numbers)
+    taken[len(weights) :] = np.inf
+    limit = np.append(limits, np.full(len(share) - len(weights), np.inf))
+    choose(share, taken, limit, arithmetic == "fused", members, numbers)
     return members, numbers
 
 
+FOUR = 4
 FEW = 16
 """Members up to which looking at all of them is the fastest."""
-RING = 4096
-SLACK = 1e-3
-"""More than any rounding of a product below 2**40."""
-VECTORS = "float64[::1], float64[::1], float64[::1], boolean"
-
-
-@inlined
-def error_of(share: Any, taken: Any, contract: bool, k: int, at: float) -> Any:
-    """Return how far member `k` is behind its share, in either arithmetic."""
-    if contract and k > 0:
-        return fused(share[k], at, -taken[k])
-    return share[k] * at - taken[k]
-
-
-@kernel(f"void({VECTORS}, int16[::1], int64[::1])")
-def _few(share: Any, taken: Any, limits: Any, contract: bool, members: Any, numbers: Any) -> None:
-    for s in range(len(members)):
-        at = max(np.float64(s), 1.0)
-        best = 0
-        most = share[0] * at - taken[0]
-        if contract:
-            for k in range(1, len(share)):
-                error = fused(share[k], at, -taken[k])
-                if error > most:
-                    most = error
-                    best = k
-        else:
-            for k in range(1, len(share)):
-                error = share[k] * at - taken[k]
-                if error > most:
-                    most = error
-                    best = k
-        members[s] = best
-        numbers[s] = np.int64(taken[best])
-        taken[best] += 1.0
-        if taken[best] == limits[best]:
-            taken[best] = np.inf
-
-
-@inlined
-def wait(k: int, s: int, due: Any, following: Any, ring: Any) -> None:
-    """Put member `k` in the list of the sample it is due at, or of the furthest one the ring has."""
-    slot = min(due[k], s + len(ring) - 1) & (len(ring) - 1)
-    following[k] = ring[slot]
-    ring[slot] = k
-
-
-@inlined
-def due_at(taken: Any, share: Any, k: int, floor: float) -> Any:
-    """Return a sample at or before which the error of member `k` is back at `floor`."""
-    return np.int64(min((taken[k] + floor - SLACK) / share[k], 9e18)) - 1
-
-
-@inlined
-def arrive(s: int, count: int, due: Any, following: Any, ring: Any, near: Any) -> Any:
-    """Move the members that are due at sample `s` into `near`; return how many are there."""
-    k = ring[s & (len(ring) - 1)]
-    ring[s & (len(ring) - 1)] = -1
-    while k >= 0:
-        after = following[k]
-        if due[k] <= s:
-            near[count] = k
-            count += 1
-        else:
-            wait(k, s, due, following, ring)
-        k = after
-    return count
-
-
-@inlined
-def settle(s: int, floor: float, share: Any, taken: Any, due: Any, following: Any, ring: Any, near: Any) -> Any:
-    """Put every member that is left where `floor` says; return how many are in `near`."""
-    count = 0
-    ring[:] = -1
-    for k in range(len(share)):
-        if taken[k] < np.inf:
-            due[k] = due_at(taken, share, k, floor)
-            if due[k] <= s:
-                near[count] = k
-                count += 1
-            else:
-                wait(k, s, due, following, ring)
-    return count
-
-
-@kernel(f"void({VECTORS}, int64[::1], int64[::1], int64[::1], int64[::1], int16[::1], int64[::1])")
-def _many(
-    share: Any, taken: Any, limits: Any, contract: bool, due: Any, following: Any, near: Any, ring: Any, members: Any,
-    numbers: Any,
-) -> None:  # fmt: skip
-    """Look only at members that can be the furthest behind; the same choices as `_few`.
-
-    A member just chosen is a whole sample ahead of where it was, and not worth a look until its error is back at a
-    floor below which no choice was made lately. Until then it waits in a ring of lists, one per sample to come. When
-    the best of the members in `near` is below the floor, all are looked at and the floor is lowered.
-    """
-    n = len(share)
-    floor = np.inf
-    lowest = np.inf
-    count = 0
-    ring[:] = -1
-    for s in range(len(members)):
-        at = max(np.float64(s), 1.0)
-        count = arrive(s, count, due, following, ring, near)
-        place = 0
-        best = n
-        most = -np.inf
-        for p in range(count):
-            k = near[p]
-            error = error_of(share, taken, contract, k, at)
-            if error > most or (error == most and k < best):
-                most = error
-                best = k
-                place = p
-        if most < floor or best == n:
-            most = -np.inf
-            for k in range(n):
-                error = error_of(share, taken, contract, k, at)
-                if error > most:
-                    most = error
-                    best = k
-            floor = most - min(0.05, 2.0 / n)
-            lowest = most
-            count = settle(s, floor, share, taken, due, following, ring, near)
-            place = 0
-            while near[place] != best:
-                place += 1
-        members[s] = best
-        numbers[s] = np.int64(taken[best])
-        taken[best] += 1.0
-        if taken[best] == limits[best]:
-            taken[best] = np.inf
-        due[best] = due_at(taken, share, best, floor)
-        if due[best] > s + 1 or taken[best] == np.inf:
-            count -= 1
-            near[place] = near[count]
-            if taken[best] < np.inf:
-                wait(best, s, due, following, ring)
-        lowest = min(lowest, most)
-        if s & 511 == 511:
-            floor = max(floor, lowest - min(0.05, 2.0 / n))
-            lowest = np.inf
+PRODUCT = 2.0**40
+"""Greatest share times sample that the queue's margin of rounding allows."""
