@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 HEAD, TAIL, AHEAD = 1, 2, 4
 ENTRIES_PER_ANCHOR = 4
-MOST_FETCHED = 24
+BLOCK = 64
+"""Samples made at once."""
+FETCHED = 2048
+"""Entries gathered for them, unless one sample needs more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +50,7 @@ class LaidOut:
     first_owner: int
 
     def extents(self, rows: I64) -> SpanTable:
-        """Return the extents of samples `rows` (numbers in laid-out order), as asked. About 50 ns an extent."""
+        """Return the extents of samples `rows` (numbers in laid-out order), as asked. About 35 ns an extent."""
         count = len(rows)
         per_sample = len(self.documents) / max(1, self.samples) + 2
         capacity = int(count * per_sample * 1.1) + 64
@@ -120,20 +123,40 @@ def _columns(capacity: int) -> tuple[npt.NDArray[Any], ...]:
 
 
 @inlined
-def fetch(
-    rows: Any, block: int, stop: int, stride: int, anchors: Any, documents: Any, offsets: Any, first: int, ahead: int,
-    fetched: Any,
-) -> None:  # fmt: skip
-    """Read what the samples rows[block:stop] will need, without a branch; the sum keeps the reads alive."""
-    total = np.int64(0)
+def look_up(
+    rows: Any, block: int, stride: int, anchors: Any, documents: Any, offsets: Any, first: int, places: Any,
+    gathered: Any,
+) -> Any:  # fmt: skip
+    """Gather what the samples from `block` on need: of each, where its entries are; of each entry, number, origin, length.
+
+    Nothing that is fetched decides a branch before all of its kind is fetched, so that the fetches overlap. Return the
+    first sample that is not served, and the gathered entries: a longer array where one sample needs more than there is.
+    """
+    stop = min(block + BLOCK, len(rows))
     for n in range(block, stop):
-        k = anchors[min(rows[n] // stride, len(anchors) - 1), 0]
-        total += k + documents[k]
-    for n in range(block, stop):
-        k = anchors[min(rows[n] // stride, len(anchors) - 1), 0]
-        for step in range(k, min(k + ahead, len(documents))):
-            total += offsets[np.int64(documents[step]) - first]
-    fetched[0] = total
+        anchor = min(rows[n] // stride, len(anchors) - 1)
+        places[0, n - block] = anchor
+        places[1, n - block] = anchors[anchor, 0]
+        places[2, n - block] = anchors[anchor, 1]
+        following = min(anchor + 1, len(anchors) - 1)
+        places[3, n - block] = anchors[following, 0] + 1 if following > anchor else len(documents)
+    used = np.int64(0)
+    for n in range(stop - block):
+        low, high = places[1, n], places[3, n]
+        if used + high - low > gathered.shape[1]:
+            if n > 0:
+                stop = block + n
+                break
+            gathered = np.empty((3, high - low), np.int64)
+        places[1, n] = used
+        for k in range(high - low):
+            gathered[0, used + k] = documents[low + k]
+        used += high - low
+    for k in range(used):
+        d = gathered[0, k] - first
+        gathered[1, k] = offsets[d]
+        gathered[2, k] = offsets[d + 1] - offsets[d]
+    return stop, gathered
 
 
 @kernel(
@@ -146,12 +169,11 @@ def _extents(  # noqa: PLR0913, PLR0917
 ) -> tuple[int, int]:  # fmt: skip
     """Append the extents of rows[done:]; stop before a sample that may not fit. Return (rows done, extents used)."""
     capacity = len(begin)
-    # Memory is fetched for a block of samples at once, ahead of the branches that would make the fetches wait.
-    ahead = min(MOST_FETCHED, len(documents) // len(anchors) + 2)
-    fetched = np.zeros(1, dtype=np.int64)
-    for block in range(done, len(rows), 64):
-        stop = min(block + 64, len(rows))
-        fetch(rows, block, stop, stride, anchors, documents, offsets, first, ahead, fetched)
+    places, gathered = np.empty((4, BLOCK), np.int64), np.empty((3, FETCHED), np.int64)
+    block = done
+    while block < len(rows):
+        stop, gathered = look_up(rows, block, stride, anchors, documents, offsets, first, places, gathered)
+        numbers, origins, lengths = gathered[0], gathered[1], gathered[2]
         for n in range(block, stop):
             at = min(rows[n] * row_tokens, tokens - row_ahead)
             end = min(rows[n] * row_tokens + row_tokens, tokens)
@@ -159,24 +181,20 @@ def _extents(  # noqa: PLR0913, PLR0917
             if at >= end:
                 continue
             before = used
-            anchor = min(rows[n] // stride, len(anchors) - 1)
-            k = anchors[anchor, 0]
-            edge = anchor * stride * row_tokens - anchors[anchor, 1]
-            d = np.int64(documents[k]) - first
-            origin, left = offsets[d], offsets[d + 1] - offsets[d]
-            while edge + left <= at:
-                edge += left
-                k += 1
-                d = np.int64(documents[k]) - first
-                origin, left = offsets[d], offsets[d + 1] - offsets[d]
+            i = places[1, n - block]
+            edge = places[0, n - block] * stride * row_tokens - places[2, n - block]
+            while edge + lengths[i] <= at:
+                edge += lengths[i]
+                i += 1
             while True:
+                left = lengths[i]
                 if left > 0:
                     if used + 2 > capacity:
                         return n, before
                     taken = min(end, edge + left) - at
-                    begin[used] = origin + at - edge
+                    begin[used] = origins[i] + at - edge
                     length[used] = taken
-                    document[used] = d + first
+                    document[used] = numbers[i]
                     start[used] = at - edge
                     flags[used] = (at == edge) * HEAD + (at + taken == edge + left) * TAIL
                     used += 1
@@ -184,27 +202,24 @@ def _extents(  # noqa: PLR0913, PLR0917
                     if at == end:
                         break
                 edge += left
-                k += 1
-                d = np.int64(documents[k]) - first
-                origin, left = offsets[d], offsets[d + 1] - offsets[d]
+                i += 1
             if row_ahead and end == rows[n] * row_tokens + row_tokens and end < tokens:
-                if at < edge + left:
+                if at < edge + lengths[i]:
                     flags[used - 1] |= AHEAD
                 else:
-                    k += 1
-                    d = np.int64(documents[k]) - first
-                    while offsets[d + 1] == offsets[d]:
-                        k += 1
-                        d = np.int64(documents[k]) - first
-                    if offsets[d] == begin[used - 1] + length[used - 1]:
+                    i += 1
+                    while lengths[i] == 0:
+                        i += 1
+                    if origins[i] == begin[used - 1] + length[used - 1]:
                         flags[used - 1] |= AHEAD
                     else:
-                        begin[used] = offsets[d]
+                        begin[used] = origins[i]
                         length[used] = 0
-                        document[used] = d + first
+                        document[used] = numbers[i]
                         start[used] = 0
                         flags[used] = AHEAD
                         used += 1
+        block = stop
     splits[len(rows)] = used
     return len(rows), used
 
