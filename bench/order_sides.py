@@ -121,6 +121,9 @@ class Synthetic:
         return CorpusKey("tables", "00", self.documents, self.tokens)
 
     def lengths(self, i: int, j: int) -> np.ndarray:
+        begin = i % BLOCK
+        if begin + j - i <= BLOCK:
+            return self.base[begin : begin + j - i]
         return self.base[np.arange(i, j) & (BLOCK - 1)]
 
     def offsets_at(self, docs: np.ndarray) -> np.ndarray:

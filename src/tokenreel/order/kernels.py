@@ -119,8 +119,13 @@ def fused(a: float, b: float, c: float) -> float:
     return float(Fraction(a) * Fraction(b) + Fraction(c))
 
 
+def ask_for(array: Any, i: Any) -> None:
+    """Have the memory of ``array[i]``, which must exist, fetched for a write to come; outside kernels nothing happens."""
+
+
 def _register() -> None:
-    """Make the inlined functions, and `fused`, known to numba."""
+    """Make the inlined functions, `fused` and `ask_for` known to numba."""
+    from numba import types
     from numba.extending import intrinsic, overload, register_jitable
 
     if not _done:
@@ -136,6 +141,14 @@ def _register() -> None:
         @overload(fused, strict=False)
         def compiled_fused(a: Any, b: Any, c: Any) -> Any:  # noqa: ARG001
             return lambda a, b, c: multiply_add(a, b, c)  # type: ignore[call-arg]  # noqa: PLW0108
+
+        @intrinsic
+        def prefetch(typing: Any, array: Any, i: Any) -> Any:  # noqa: ARG001
+            return types.void(array, i), _prefetch
+
+        @overload(ask_for, strict=False, inline="always")
+        def compiled_ask_for(array: Any, i: Any) -> Any:  # noqa: ARG001
+            return lambda array, i: prefetch(array, i)  # type: ignore[call-arg]  # noqa: PLW0108
 
     while _registrars:
         _registrars.pop()()
@@ -169,6 +182,19 @@ def _constant(value: Any) -> str:
         return repr(value)
     data = getattr(value, "tobytes", None)
     return f"{value.dtype}{data().hex()}" if data is not None and hasattr(value, "dtype") else ""
+
+
+def _prefetch(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Emit a prefetch for writing, into the second level of the cache."""
+    from llvmlite import ir  # type: ignore[import-untyped]
+
+    i32 = ir.IntType(32)
+    data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+    place = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [place.type, i32, i32, i32])
+    function = builder.module.declare_intrinsic("llvm.prefetch", (place.type,), kind)
+    builder.call(function, [place, *(ir.Constant(i32, value) for value in (1, 2, 1))])
+    return context.get_dummy_value()
 
 
 def _private_directory() -> str:

@@ -143,7 +143,7 @@ class MegatronOrder:
     def prepare(self, cache: object = None) -> MegatronOrder:  # noqa: ARG002
         """Return the order with its permutations computed.
 
-        Cost: 0.25 s and, at its end, 16 bytes a sequence for one epoch (8 more for each further one),
+        Cost for 10 million sequences: 0.15 s; at its end 16 bytes a sequence for one epoch (8 more for each further one),
         4 bytes a sample. Raises `OrderError`: ORD002 without the table, ORD013 for a tail Megatron fails on.
         """
         if self.prepared is not None:

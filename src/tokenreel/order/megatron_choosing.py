@@ -332,7 +332,6 @@ def _lower() -> None:
 def _vectors(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Emit `choose_front`: groups of eight instances in vectors, `STEP` samples unrolled, no branch but the arithmetic's."""
     from llvmlite import ir
-    from numba.core.cgutils import get_or_insert_function
 
     share, taken, member, head, at, contract, chosen = (
         context.make_array(kind)(context, builder, value).data if hasattr(kind, "layout") else value
@@ -393,7 +392,7 @@ def _vectors(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return [several, bits_of(gone), builder.extract_element(low, ir.Constant(i32, 0))]
 
     kind = ir.FunctionType(eight, [eight] * 3)
-    fma = get_or_insert_function(builder.module, kind, "llvm.fma.v8f64")  # type: ignore[no-untyped-call]
+    fma = builder.module.declare_intrinsic("llvm.fma.v8f64", (), kind)
     shares, takings = ([loaded(data, eight, g) for g in groups] for data in (share, taken))
 
     def twice(g: int, now: Any) -> Any:
