@@ -17,7 +17,7 @@ import pytest
 
 from tokenreel.errors import StorageError
 from tokenreel.store import atomic_write, remove_leftovers, write_bytes_atomic
-from tokenreel.store.atomic import TEMPORARY_SUFFIX, fsync_folder, temporary_name, write_error
+from tokenreel.store.atomic import TEMPORARY_SUFFIX, fsync_folder, remove_own, temporary_name, write_error
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -304,3 +304,14 @@ def test_what_helps_depends_on_what_went_wrong(tmp_path: Path, number: int, comm
         hint = write_error(target, OSError(number, os.strerror(number))).hint
         assert hint is not None
         assert hint.startswith(f"{command} '{folder}'")
+
+
+def test_only_own_temporaries_of_a_prefix_are_removed(tmp_path: Path) -> None:
+    mine = [temporary_name(tmp_path / name) for name in ("all.bin", "all.idx")]
+    kept = [temporary_name(tmp_path / "other.bin"), temporary_name(tmp_path / "all.idx.old"), tmp_path / "all.bin"]
+    kept.append(tmp_path / f".all.bin.{os.getpid() + 1}-00{TEMPORARY_SUFFIX}")
+    for path in [*mine, *kept]:
+        path.write_bytes(b"1")
+    remove_own(tmp_path / "all")
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+    remove_own(tmp_path / "absent" / "all")

@@ -13,6 +13,7 @@ from tokenreel.formats.megatron import MegatronShard, open_pair, open_readers
 from tokenreel.formats.megatron_write import MegatronWriter
 from tokenreel.hashing import sha256_file
 from tokenreel.store import LocalStore, MapPool
+from tokenreel.store.atomic import remove_own
 
 if TYPE_CHECKING:
     import os
@@ -55,17 +56,21 @@ def merge(
     wanted = _common_dtype(sources, dtype, pool, accept)
     plain = all(shard.plain for shard in _opened(sources, pool, accept))
     digest = hashlib.sha256()
-    with MegatronWriter(destination, wanted, one_sequence_per_document=plain) as writer:
-        for shard in _opened(sources, pool, accept):
-            for i in range(0, shard.documents, _DOCUMENTS):
-                _copy(shard, i, min(i + _DOCUMENTS, shard.documents), writer, digest)
+    try:
+        with MegatronWriter(destination, wanted, one_sequence_per_document=plain) as writer:
+            for shard in _opened(sources, pool, accept):
+                for i in range(0, shard.documents, _DOCUMENTS):
+                    _copy(shard, i, min(i + _DOCUMENTS, shard.documents), writer, digest)
 
-        def check(payload: Path, index: Path) -> None:
-            if sha256_file(payload) != digest.hexdigest():
-                raise FormatError("MEG028", "the payload differs", path=payload, expected=digest.hexdigest())
-            _compare(sources, pool, accept, payload, index)
+            def check(payload: Path, index: Path) -> None:
+                if sha256_file(payload) != digest.hexdigest():
+                    raise FormatError("MEG028", "the payload differs", path=payload, expected=digest.hexdigest())
+                _compare(sources, pool, accept, payload, index)
 
-        return writer.finish(check)
+            return writer.finish(check)
+    except BaseException:
+        remove_own(Path(destination))
+        raise
 
 
 def _opened(

@@ -63,6 +63,19 @@ def temporary_name(target: Path) -> Path:
     return target.with_name(f".{name}{tail}")
 
 
+def remove_own(prefix: Path) -> None:
+    """Remove this process's temporaries of files whose name begins with that of `prefix`.
+
+    For a process that was interrupted between making one and knowing it. An old file that was moved aside stays.
+    """
+    if prefix.parent.is_dir():
+        for path in prefix.parent.iterdir():
+            name = path.name
+            mine = name.startswith(f".{prefix.name}.") and name.endswith(TEMPORARY_SUFFIX)
+            if mine and f".{os.getpid()}-" in name and ".old." not in name:
+                path.unlink(missing_ok=True)
+
+
 def make_folder(folder: Path) -> None:
     """Make `folder` and its parents, each durable in the one above; one that is there is no error."""
     missing = []

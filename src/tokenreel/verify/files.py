@@ -97,8 +97,14 @@ def check_unnamed(target: Target, findings: Findings) -> bool:
     return True
 
 
+COMPANIONS = frozenset({"README.md", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", ".gitattributes", ".gitignore"})
+"""What stands beside a published corpus and says nothing about its tokens."""
+
+
 def check_layout(target: Target, findings: Findings) -> None:
     """Warn of every file that the layout does not have, outside the folders that other rules answer for.
+
+    A card, a licence and the like (`COMPANIONS`) may stand beside any corpus.
 
     What a build that goes on leaves in its own folders, whose names begin with a dot, is no part of any layout; it goes
     when the build ends.
@@ -110,7 +116,7 @@ def check_layout(target: Target, findings: Findings) -> None:
     for path in target.sizes:
         if path in known or path in shard_files or path.startswith((SHARDS, RECEIPTS)):
             continue
-        if target.complete is None and path.startswith("."):
+        if path in COMPANIONS or (target.complete is None and path.startswith(".")):
             continue
         layout = "native" if target.native else "mahan"
         findings.warning("MAN063", f"the layout {layout} has no such file", path=path, found=path)
