@@ -42,11 +42,13 @@ class Contest:
             if one.python:
                 self.commands[name] = [one.python, "-W", "ignore", script, name]
         self.claims: list[str] = []
+        self.shares: list[float] = []
 
     def call(self, side: str, function: str, **given: Any) -> Run:
         """One call in a fresh process."""
         with Side(f"order-{side}", self.commands[side]) as child:
             measure = child.call(function, **given)
+        self.shares.append(measure.foreign)
         value: Run = measure.value | {"foreign": measure.foreign}
         if "cpu" in value:
             added = f", {value['added'] / MIB:.0f} MiB" if "added" in value else ""
@@ -61,6 +63,9 @@ class Contest:
             for side in present if turn % 2 == 0 else reversed(present):
                 seen[side].append(self.call(side, function, **given))
         return seen
+
+    def others(self) -> str:
+        return f"Other programs used at most {max(self.shares):.0%} of the cores during any call, {median(self.shares):.0%} in the median.\n"
 
     def claim(self, what: str, holds: bool | None, told: str) -> None:
         said = "not measured" if holds is None else "holds" if holds else "FAILS"
@@ -295,7 +300,7 @@ def main() -> int:
                 note(str(error))
     finally:
         shutil.rmtree(FOLDER, ignore_errors=True)
-    text += f"\n### Claims\n\nMean length {MEAN}, S = {ROW:,}.\n\n{''.join(contest.claims)}"
+    text += f"\n### Claims\n\nMean length {MEAN}, S = {ROW:,}. {contest.others()}\n{''.join(contest.claims)}"
     record("order", facts, text, forced=options.force or bool(options.only))
     return 0
 

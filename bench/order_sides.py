@@ -89,7 +89,10 @@ def tokenreel_indices(prefix: str, epochs: int, files: str | None) -> Arrays:
     corpus = tokenreel.open(f"{prefix}.idx")
     table = corpus.sequences()
     plan = plan_epochs(table.tokens, ROW, None if epochs == 1 else (epochs * table.tokens - 1) // ROW)
-    made = build_indices(table.lengths(0, table.documents).astype(np.int32), 0, plan, SEED, ROW)
+    sizes = np.empty(table.documents, dtype=np.int32)
+    for begin in range(0, len(sizes), BLOCK):
+        sizes[begin : begin + BLOCK] = table.lengths(begin, min(len(sizes), begin + BLOCK))
+    made = build_indices(sizes, 0, plan, SEED, ROW)
     arrays = made.document_index, made.sample_index, made.shuffle_index
     if files:
         from tokenreel.index.files import IndexFiles, put
