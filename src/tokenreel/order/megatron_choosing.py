@@ -137,12 +137,16 @@ def lowest(bits: int) -> int:
 
 @inlined
 def enqueue(
-    s: int, stop: int, floor: float, share: Any, taken: Any, limits: Any, queue: Any, tags: Any, work: Any,
-    work_tags: Any, count: Any,
-) -> Any:  # fmt: skip
-    """Queue every instance that may come up to `floor` before `stop`, by when; return how many, or -1: too many."""
-    total, zero, last = 0, np.int64(0), np.float64(stop - s)
-    count[:] = 0
+    s: int, stop: int, floor: float, share: Any, taken: Any, limits: Any, shares: Any, takings: Any, member: Any,
+    ends: Any, work: Any, work_tags: Any,
+) -> bool:  # fmt: skip
+    """Queue every instance that may come up to `floor` before `stop`, by when; False: they are too many.
+
+    ``ends[k]`` becomes the end of those that may be there at sample ``s + k``. (Indices without a sign are not tested
+    for being below zero.)
+    """
+    total, zero, last = np.uint64(0), np.int64(0), np.float64(stop - s)
+    ends[:] = 0
     for k in range(len(share)):
         left = (stop + 1) * share[k] - taken[k] - floor + SLACK
         if left <= 0.0:
@@ -152,38 +156,38 @@ def enqueue(
         apart = 1.0 / share[k]
         after = (taking + floor - SLACK) * apart - s
         while left > 0.0 and taking < limits[k]:
-            if total == work_tags.shape[1]:
-                return -1
-            slot: Any = np.int64(min(after, last)) - 1 if after >= 2.0 else zero
-            work[0, total] = share[k]
-            work[1, total] = taking
+            if total == np.uint64(len(work)):
+                return False
+            slot = np.uint64(np.int64(min(after, last)) - 1 if after >= 2.0 else zero)
+            work[total] = taking
             work_tags[0, total] = k
             work_tags[1, total] = slot
-            count[slot + 1] += 1
-            total += 1
+            ends[slot] += 1
+            total += np.uint64(1)
             taking += 1.0
             left -= 1.0
             after += apart
-    for slot in range(stop - s):
-        count[slot + 1] += count[slot]
-    for i in range(total):
-        slot = work_tags[1, i]
-        place = count[slot]
-        count[slot] = place + 1
-        queue[0, place] = work[0, i]
-        queue[1, place] = work[1, i]
-        tags[0, place] = work_tags[0, i]
-        tags[1, place] = slot + s
-    for i in range(total, total + FRONT + 1):
-        queue[0, i] = 0.0
-        queue[1, i] = np.inf
-        tags[0, i] = len(share)
-        tags[1, i] = np.int64(0x7FFFFFFFFFFFFFFF)
-    return total
+    before = zero
+    for k in range(stop - s):
+        here = ends[k]
+        ends[k] = before
+        before += here
+    for k in range(before):
+        slot, owner = np.uint64(work_tags[1, k]), np.uint64(work_tags[0, k])
+        place = np.uint64(ends[slot])
+        ends[slot] += 1
+        shares[place] = share[owner]
+        takings[place] = work[k]
+        member[place] = owner
+    for k in range(before, before + FRONT):
+        shares[k] = 0.0
+        takings[k] = np.inf
+        member[k] = len(share)
+    return True
 
 
 @inlined
-def move(shares: Any, takings: Any, member: Any, a: int, b: int) -> None:
+def move(shares: Any, takings: Any, member: Any, a: Any, b: Any) -> None:
     """Put the instance at `a` in the place of the one at `b`."""
     shares[b] = shares[a]
     takings[b] = takings[a]
@@ -192,20 +196,23 @@ def move(shares: Any, takings: Any, member: Any, a: int, b: int) -> None:
 
 @inlined
 def choose_steps(
-    s: int, stop: int, head: int, floor: float, contract: bool, shares: Any, takings: Any, member: Any, due: Any,
+    s: int, stop: int, head: int, floor: float, contract: bool, shares: Any, takings: Any, member: Any, ends: Any,
     taken: Any, members: Any, numbers: Any,
 ) -> Any:  # fmt: skip
-    """Choose `STEP` samples at once as long as that is exact; return (samples chosen, least of their errors)."""
+    """Choose `STEP` samples at once as long as that is exact; return (samples chosen, least of their errors).
+
+    ``ends[0]`` is that of sample `s`.
+    """
     begin = s
     least = np.inf
     chosen = np.empty(STEP, np.int64)
-    while s + STEP <= stop and due[head + FRONT] >= s + STEP:
+    while s + STEP <= stop and ends[s - begin + STEP - 1] <= head + FRONT:
         several, gone, low = choose_front(shares, takings, member, head, np.float64(s), contract, chosen)
         if several != 0 or low < floor:
             break
         for j in range(STEP):
-            p = head + lowest(chosen[j])
-            k = member[p]
+            p = np.uint64(head + lowest(chosen[j]))
+            k = np.uint64(member[p])
             members[s + j] = k
             numbers[s + j] = np.int64(takings[p])
             taken[k] = takings[p] + 1.0
@@ -213,7 +220,7 @@ def choose_steps(
         rest = ~gone & ((1 << STEP) - 1)
         holes = gone >> STEP << STEP
         while rest:
-            move(shares, takings, member, head + lowest(rest), head + lowest(holes))
+            move(shares, takings, member, np.uint64(head + lowest(rest)), np.uint64(head + lowest(holes)))
             rest &= rest - 1
             holes &= holes - 1
         least = min(least, low)
@@ -224,19 +231,17 @@ def choose_steps(
 
 @inlined
 def choose_queued(
-    s: int, head: int, floor: float, contract: bool, shares: Any, takings: Any, member: Any, due: Any, taken: Any,
+    s: int, head: int, end: int, floor: float, contract: bool, shares: Any, takings: Any, member: Any, taken: Any,
     members: Any, numbers: Any,
 ) -> Any:  # fmt: skip
     """Choose one sample from all that are due; return its error, or -inf where it is below the floor: nothing was done."""
     most = -np.inf
     best = head
-    p = head
-    while due[p] <= s:
+    for p in range(head, end):
         error = error_of(shares[p], takings[p], contract, member[p], np.float64(s))
         if error > most or (error == most and member[p] < member[best]):
             most = error
             best = p
-        p += 1
     if most < floor:
         return -np.inf
     k = member[best]
@@ -253,23 +258,22 @@ def choose_of_many(share: Any, taken: Any, limits: Any, contract: bool, members:
     samples = len(members)
     margin = min(0.04, 4.0 / len(share))
     room = 4 * (WINDOW + len(share))
-    queue, tags = np.empty((2, room + FRONT + 1)), np.empty((2, room + FRONT + 1), np.int64)
-    work, work_tags = np.empty((2, room)), np.empty((2, room), np.int64)
-    shares, takings, member, due = queue[0], queue[1], tags[0], tags[1]
-    count = np.empty(WINDOW + 1, np.int64)
+    shares, takings, member = np.empty(room + FRONT), np.empty(room + FRONT), np.empty(room + FRONT, np.int64)
+    work, work_tags, ends = np.empty(room), np.empty((2, room), np.int64), np.empty(WINDOW, np.int64)
     floor = np.inf
     s = 0
     while s < samples:
         stop = min(s + WINDOW, samples)
         least = np.inf
         head = 0
+        first = s
         scan = s + 1  # samples before it are chosen among all members
         if floor < np.inf:
-            queued = enqueue(s, stop, floor, share, taken, limits, queue, tags, work, work_tags, count)
-            scan = s if queued >= 0 else stop
+            queued = enqueue(s, stop, floor, share, taken, limits, shares, takings, member, ends, work, work_tags)
+            scan = s if queued else stop
         while s < stop and s >= scan:
             done, error = choose_steps(
-                s, stop, head, floor, contract, shares, takings, member, due, taken, members, numbers
+                s, stop, head, floor, contract, shares, takings, member, ends[s - first :], taken, members, numbers
             )
             least = min(least, error)
             head += done
@@ -277,7 +281,9 @@ def choose_of_many(share: Any, taken: Any, limits: Any, contract: bool, members:
             # What stopped it is over after as many samples, chosen one by one.
             singly = min(s + STEP, stop)
             while s < singly and scan <= s:
-                error = choose_queued(s, head, floor, contract, shares, takings, member, due, taken, members, numbers)
+                error = choose_queued(
+                    s, head, ends[s - first], floor, contract, shares, takings, member, taken, members, numbers
+                )
                 if error == -np.inf:
                     scan = s + 1
                     least = np.inf
@@ -359,6 +365,9 @@ def _vectors(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     def greater(a: Any, b: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
+    def lesser(a: Any, b: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("<", a, b), a, b)
+
     def bits_of(masks: list[Any]) -> Any:
         bits = ir.Constant(i64, 0)
         for group, mask in enumerate(masks):
@@ -366,16 +375,13 @@ def _vectors(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             bits = builder.or_(bits, builder.shl(byte, ir.Constant(i64, 8 * group)))
         return bits
 
-    def emit(error: Callable[[int, Any], Any]) -> list[Any]:
-        several, gone, low = (
-            ir.Constant(i64, 0),
-            [ir.Constant(ir.VectorType(ir.IntType(1), 8), None) for _ in groups],
-            None,
-        )
+    def emit(error: Callable[[int, Any, Any], Any]) -> list[Any]:
+        several, gone, low = ir.Constant(i64, 0), ir.Constant(i64, 0), None
+        left = takings
         for j in range(STEP):
             now = everywhere(builder.fadd(at, ir.Constant(f64, float(j))))
-            least = ir.Constant(eight, [float("-inf")] * 8)
-            errors = [builder.select(gone[g], least, error(g, now)) for g in groups]
+            most_taken = ir.Constant(eight, [float("inf")] * 8)
+            errors = [error(g, now, left[g]) for g in groups]
             level = errors
             while len(level) > 1:
                 paired = [greater(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
@@ -384,24 +390,25 @@ def _vectors(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             for lanes in ([4, 5, 6, 7, 0, 1, 2, 3], [2, 3, 0, 1, 6, 7, 4, 5], [1, 0, 3, 2, 5, 4, 7, 6]):
                 most = greater(most, moved(most, lanes))
             hit = [builder.fcmp_ordered("==", errors[g], most) for g in groups]
-            gone = [builder.or_(gone[g], hit[g]) for g in groups]
+            left = [builder.select(hit[g], most_taken, left[g]) for g in groups]
             bits = bits_of(hit)
+            gone = builder.or_(gone, bits)
             builder.store(bits, builder.gep(chosen, [ir.Constant(i64, j)]))
             several = builder.or_(several, builder.and_(bits, builder.sub(bits, ir.Constant(i64, 1))))
             low = most if low is None else builder.select(builder.fcmp_ordered("<", most, low), most, low)
-        return [several, bits_of(gone), builder.extract_element(low, ir.Constant(i32, 0))]
+        return [several, gone, builder.extract_element(low, ir.Constant(i32, 0))]
 
     kind = ir.FunctionType(eight, [eight] * 3)
     fma = builder.module.declare_intrinsic("llvm.fma.v8f64", (), kind)
     shares, takings = ([loaded(data, eight, g) for g in groups] for data in (share, taken))
 
-    def twice(g: int, now: Any) -> Any:
-        return builder.fsub(builder.fmul(shares[g], now), takings[g])
+    def twice(g: int, now: Any, taken: Any) -> Any:
+        return builder.fsub(builder.fmul(shares[g], now), taken)
 
-    def once(g: int, now: Any) -> Any:
+    def once(g: int, now: Any, taken: Any) -> Any:
         first = builder.icmp_signed("==", loaded(member, whole, g), ir.Constant(whole, [0] * 8))
-        exact = builder.call(fma, [shares[g], now, builder.fneg(takings[g])])
-        return builder.select(first, twice(g, now), exact)
+        exact = builder.call(fma, [shares[g], now, builder.fneg(taken)])
+        return builder.select(first, twice(g, now, taken), exact)
 
     with builder.if_else(contract) as (then, otherwise):
         with then:

@@ -50,7 +50,7 @@ def dispatch(
     """Return, for each sample, its member (int16) and which of that member's samples it is (int64).
 
     The weights are used as they are. Raises `OrderError`: ORD015 for weights, ORD002 otherwise. Cost: 8 ns a
-    sample for 3 members, 16 ns for 100.
+    sample for 3 members, 14 ns for 100.
 
     >>> dispatch([0.5, 0.3, 0.2], 6)[0].tolist()
     [0, 1, 2, 0, 1, 0]
