@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     I64 = npt.NDArray[np.int64]
 
 CACHED_SHARDS = 8
+KEPT_UNITS = 1 << 20
+"""Lengths of a larger table are read as they are asked for."""
 
 
 @dataclass(eq=False)
@@ -46,8 +48,8 @@ class UnitTable:
         """Yield (shard number, first unit, end unit) of the slice."""
         for number, first, last in self.corpus.parts():
             if self.kind == "sequences":
-                owned = self.corpus.shard(number).document_sequences(first, last)
-                first, last = int(owned[0]), int(owned[-1])  # noqa: PLW2901
+                shard = self.corpus.shard(number)
+                first, last = (int(shard.document_sequences(at, at)[0]) for at in (first, last))  # noqa: PLW2901
             yield number, first, last
 
     def _shard_edges(self, number: int, first: int, last: int) -> I64:
@@ -78,7 +80,11 @@ class UnitTable:
             return CorpusKey("identity", recorded, self.documents, self.tokens)
         digest = hashlib.sha256(f"tokenreel-{self.kind}-table-1\n".encode())
         for part in range(len(self._parts)):
-            digest.update(self._edges_of(part).astype("<i8").tobytes())
+            units = self._base[part + 1] - self._base[part]
+            for low in range(0, max(1, units), KEPT_UNITS):
+                high = min(units, low + KEPT_UNITS)
+                edges = self._some_edges(part, low, high)
+                digest.update(edges[: None if high == units else -1].astype("<i8").tobytes())
         return CorpusKey("tables", digest.hexdigest(), self.documents, self.tokens)
 
     def _edges_of(self, part: int) -> I64:
@@ -113,9 +119,15 @@ class UnitTable:
         for part in range(len(self._parts)):
             low, high = max(i, self._base[part]), min(j, self._base[part + 1])
             if low < high:
-                edges = self._edges_of(part)
-                parts.append(np.diff(edges[low - self._base[part] : high - self._base[part] + 1]))
+                parts.append(np.diff(self._some_edges(part, low - self._base[part], high - self._base[part])))
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+    def _some_edges(self, part: int, low: int, high: int) -> I64:
+        """Return edges [low, high] of a part in positions of the stream; a large table read through once is not kept."""
+        number, first, last = self._parts[part]
+        if part in self._edges or last - first <= KEPT_UNITS:
+            return self._edges_of(part)[low : high + 1]
+        return self._shard_edges(number, first + low, first + high) + self._origin[number]
 
     def offsets_at(self, docs: I64) -> I64:
         """Return the first token of each unit named; unit number `documents` stands for the end of the stream."""

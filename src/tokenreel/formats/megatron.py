@@ -188,9 +188,10 @@ class MegatronShard:
 
     def document_edges(self, i: int, j: int) -> Edges:
         """Return the j-i+1 token offsets that delimit documents [i, j)."""
-        first = self.document_sequences(i, j)
         if self._checked().plain:
+            self._in_range(i, j, self.documents, "documents")
             return self.sequence_edges(i, j)
+        first = self.document_sequences(i, j)
         edges: Edges = self.sequence_edges(int(first[0]), int(first[-1]))[first - first[0]]
         return edges
 
@@ -200,8 +201,11 @@ class MegatronShard:
         self._in_range(i, j, self.sequences, "sequences")
         edges = np.empty(j - i + 1, dtype=np.int64)
         have = min(j + 1, self.sequences) - i
-        pointers = self._idx.array(WIDE, self.layout.pointers_at + 8 * i, have)
-        np.floor_divide(pointers, self.dtype.itemsize, out=edges[:have])
+        # Some at a time, as copies: views of a map would hold the whole table in memory besides the edges.
+        for low in range(0, have, CHUNK):
+            high = min(have, low + CHUNK)
+            pointers = self._idx.array(WIDE, self.layout.pointers_at + 8 * (i + low), high - low)
+            np.floor_divide(pointers, self.dtype.itemsize, out=edges[low:high])
         edges[have:] = self._tokens
         return edges
 
