@@ -25,7 +25,6 @@ class Format:
     title: str
     files: str
     reads: bool
-    writes: bool
     notes: str
     module: str
     """Imported when a shard of this format is first opened."""
@@ -33,6 +32,13 @@ class Format:
     """The module's function ``(store, name, *, accept) -> Shard``; of formats of one file, `name` has its suffix."""
     one_file: bool = False
     """A shard is one file, which does not say where its documents are: they go on from file to file."""
+    writer: str = ""
+    """What writes it: a function of `module`, or ``MODULE:FUNCTION``; empty where it is only read. See `formats.writing`."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether `convert` can write it."""
+        return bool(self.writer)
 
 
 FORMATS: tuple[Format, ...] = (
@@ -41,18 +47,17 @@ FORMATS: tuple[Format, ...] = (
         "Megatron IndexedDataset v1",
         "NAME.bin + NAME.idx",
         reads=True,
-        writes=True,
         notes="uint8, int8, int16, int32, int64, uint16; several sequences per document; float, multimodal and legacy "
         "files are refused by name",
         module="tokenreel.formats.megatron",
         opener="open_pair",
+        writer="tokenreel.formats.megatron_writer:open_writer",
     ),
     Format(
         "llmc-v1",
         "llm.c, modded-nanogpt and HobbyLM shards",
         "NAME.bin",
         reads=True,
-        writes=False,
         notes="uint16; documents by a declared prefix or suffix, from shard to shard, or by HobbyLM's PREFIX_index.json "
         "and PREFIX_docs.jsonl; evaluation files are refused by name; for corpora and orders, not yet for verify",
         module="tokenreel.formats.llmc",
@@ -64,7 +69,6 @@ FORMATS: tuple[Format, ...] = (
         "llm.c shards of Llama 3 ids",
         "NAME.bin",
         reads=True,
-        writes=False,
         notes="uint32; otherwise as llmc-v1",
         module="tokenreel.formats.llmc",
         opener="open_file",
@@ -75,7 +79,6 @@ FORMATS: tuple[Format, ...] = (
         "headerless ids, as nanoGPT's train.bin",
         "NAME.bin",
         reads=True,
-        writes=False,
         notes="the dtype is given, or follows from the vocabulary; documents by a declared prefix or suffix; for corpora "
         "and orders, not yet for verify",
         module="tokenreel.formats.raw",
@@ -87,7 +90,6 @@ FORMATS: tuple[Format, ...] = (
         "headerless ids of 32 bits",
         "NAME.bin",
         reads=True,
-        writes=False,
         notes="otherwise as raw-uint16",
         module="tokenreel.formats.raw",
         opener="open_uint32",
@@ -98,7 +100,6 @@ FORMATS: tuple[Format, ...] = (
         "NumPy's files of one dimension, as build-nanogpt's",
         "NAME.npy",
         reads=True,
-        writes=False,
         notes="all little-endian integers; read where a folder has no other shards; otherwise as raw-uint16",
         module="tokenreel.formats.raw",
         opener="open_npy",
