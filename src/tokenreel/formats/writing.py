@@ -2,7 +2,10 @@
 
 A writing module has a constant ``HOLDS``, a function ``open_writer(root, name, options)``, and, where a corpus has files
 of its own beside those of its shards (``index.json``, sidecars), ``finish_folder(root, shards, options)``. Its row of the
-registry names the first, ``writer="open_writer"``. ``formats/megatron_writer.py`` is the shortest example.
+registry names the first, ``writer="open_writer"``, or ``writer="MODULE:open_writer"`` where writing is a module of its own.
+A module may have ``shard_name(number, options)``, where its files have names of their own (``chunk-0-3``). The shortest
+example is ``formats/megatron_writer.py``. Readers of formats that hold weights or metadata have the methods of
+`WeightsShard` and `FactsShard` beside those of `formats.base.Shard`.
 
 What a writer may count on: the ids are of an integer type and fit ``options.dtype``; lengths are int64, none negative, and
 add up to the ids; no empty document comes where ``HOLDS.empty`` is false; where ``HOLDS.table`` is false every document has
@@ -46,6 +49,10 @@ class Holds:
     """Ids, sources and metadata of documents: the writer has `add_facts`."""
     dtypes: tuple[str, ...]
     """Names of numpy's integer types, the narrowest first."""
+    shard_tokens: int | None = None
+    """The most ids that one shard can hold, where its header or its table has a limit."""
+    shard_bytes: int | None = None
+    """The most bytes of ids, where offsets count bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,24 @@ class FactsWriter(Protocol):
         ...
 
 
+@runtime_checkable
+class FactsShard(Protocol):
+    """A `Shard` of a format that holds metadata."""
+
+    def facts(self, i: int, j: int) -> Sequence[DocumentFacts]:
+        """Return what is known of documents [i, j)."""
+        ...
+
+
+@runtime_checkable
+class WeightsShard(Protocol):
+    """A `Shard` of a format that holds weights of tokens."""
+
+    def weights(self, begin: int, end: int) -> npt.NDArray[np.float32] | None:
+        """Return the weights of the stored ids [begin, end), or None where this shard has none."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class FinishedShard:
     """What `finish_folder` is told of each shard, in order."""
@@ -120,6 +145,8 @@ class Writing:
     open_writer: Callable[[Path, str, WriteOptions], ShardWriter]
     finish_folder: Callable[[Path, Sequence[FinishedShard], WriteOptions], tuple[WrittenFile, ...]] | None
     """Writes the files of the whole corpus and returns them."""
+    shard_name: Callable[[int, WriteOptions], str] | None
+    """Names shard 0, 1, ... where the format has rules for it."""
 
 
 def writing_of(row: Format) -> Writing:
@@ -128,5 +155,9 @@ def writing_of(row: Format) -> Writing:
         raise UsageError("USE014", expected="a format that is written", found=row.name, hint="tokenreel formats")
     module_name, _, function = row.writer.rpartition(":")
     module = importlib.import_module(module_name or row.module)
-    holds = cast("Holds", module.HOLDS)
-    return Writing(holds, getattr(module, function), getattr(module, "finish_folder", None))
+    return Writing(
+        cast("Holds", module.HOLDS),
+        getattr(module, function),
+        getattr(module, "finish_folder", None),
+        getattr(module, "shard_name", None),
+    )
