@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tokenreel.errors import FormatError
-from tokenreel.formats import FORMATS, Found, find_shards, open_shard
+from tokenreel.formats import FORMATS, Found, find_shards, open_shard, shards_of
+from tokenreel.formats.recognising import group_of, recognise
 from tokenreel.formats.registry import format_named
 from tokenreel.store import MemoryStore
 
@@ -49,3 +50,24 @@ def test_every_row_opens() -> None:
     assert len({row.name for row in FORMATS}) == len(FORMATS)
     with pytest.raises(FormatError, match="MAN005"):
         format_named("none")
+
+
+def test_one_more_of_the_others_by_its_name() -> None:
+    files = {"web_000001.bin": LLMC, "web_000002.bin": b"abcd"}
+    assert told(files) == told(files, "uint16") == {"web_000001.bin": "llmc-v1", "web_000002.bin": "llmc-v1"}
+
+
+def test_the_files_of_one_shard() -> None:
+    assert group_of("a/b.npy") == group_of("a/b.csv.gz") == ("a/b", ("a/b.npy", "a/b.csv.gz"))
+    assert group_of("b.idx") == ("b", ("b.bin", "b.idx"))
+    assert group_of(".bin") is group_of("a/.npy") is group_of("README") is None
+
+
+def test_what_waits_for_its_dtype_is_settled_or_refused() -> None:
+    store = MemoryStore({"a.bin": np.arange(300, 1300, dtype="<u2").tobytes()})
+    assert [found.format for found in recognise(store, store.list()).waiting] == ["raw-"]
+    assert [found.format for found in shards_of(store, store.list(), dtype="uint32")] == ["raw-uint32"]
+    assert [found.format for found in shards_of(store, store.list(), vocab=2000)] == ["raw-uint16"]
+    for asked in ({}, {"vocab": 100}, {"dtype": "int8"}):
+        with pytest.raises(FormatError, match="FLT001"):
+            shards_of(store, store.list(), **asked)

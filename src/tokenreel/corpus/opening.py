@@ -12,10 +12,11 @@ from tokenreel.corpus.layout import ShardEntry, splits_of
 from tokenreel.corpus.manifest import parse_manifest
 from tokenreel.corpus.streamed import StreamCorpus
 from tokenreel.errors import DocumentError, FormatError, ManifestError, StorageError, TokenError, UsageError
-from tokenreel.formats import Boundary, Found, find_shards, open_shard
+from tokenreel.formats import Boundary, Found, open_shard, shards_of
 from tokenreel.formats.hobbylm import sidecars_of
+from tokenreel.formats.recognising import GROUPS, group_of
 from tokenreel.formats.registry import format_named
-from tokenreel.store import LocalStore, read_json
+from tokenreel.store import Entry, LocalStore, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokenreel.corpus.manifest import Manifest
-    from tokenreel.store import Entry, Store
+    from tokenreel.store import Store
 
 MANIFEST = "tokenreel.json"
 RUN_CONFIG = "run_config.json"
@@ -52,7 +53,10 @@ def open_corpus(
         raise UsageError("USE004", path=text, expected="a local path", found=text)
     root, only, split = _place(Path(text))
     store = LocalStore(root)
-    listing = store.list() if only is None else [entry for entry in store.list(only[0][:-4]) if entry.path in only]
+    if only is None:
+        listing = store.list()
+    else:
+        listing = [Entry(file, store.size(file)) for file in sorted(only) if store.exists(file)]
     corpus = _open(store, listing, text, Asked(only is not None, dtype, vocab, tuple(accept)))
     if split is not None:
         corpus = corpus.split(split)
@@ -74,12 +78,13 @@ def _place(path: Path) -> tuple[Path, tuple[str, ...] | None, str | None]:
     """Return (folder, files of the one shard named or None, split or None) for what was typed."""
     if path.is_dir():
         return path, None, None
-    if path.suffix == ".npy" and path.is_file():
-        return path.parent, (path.name,), None
-    name = path.name[:-4] if path.suffix in {".bin", ".idx"} else path.name
-    for files in ((f"{name}.bin", f"{name}.idx"), (f"{name}.npy",)):
-        if any((path.parent / file).is_file() for file in files) or (path.is_file() and ".npy" not in files[0]):
-            return path.parent, files, None
+    stem, files = group_of(path.name) or (path.name, ())
+    for group in (files,) if files else tuple(tuple(stem + suffix for suffix in group) for group in GROUPS):
+        if any((path.parent / file).is_file() for file in group):
+            return path.parent, group, None
+    name = path.name
+    if path.is_file():
+        return path.parent, (name,), None
     if path.parent.is_dir() and name and (path.parent / "shards").is_dir():
         return path.parent, None, name
     raise StorageError("STO001", path=path, hint=f"ls -l {path.parent}")
@@ -91,7 +96,7 @@ def _open(store: Store, listing: list[Entry], path: str, asked: Asked) -> Corpus
     boundary = _stored_boundary(manifest, config)
     if manifest is not None and not asked.only:
         return _from_manifest(store, listing, path, manifest, boundary, asked.accept)
-    found = find_shards(listing, store, _headerless(store, listing, asked))
+    found = shards_of(store, listing, dtype=asked.dtype, vocab=asked.vocab)
     if not found:
         raise DocumentError("DOC006", path=path, found=f"{len(listing)} files", hint="tokenreel formats")
     entries = {shard.name: _entry(store, shard, asked.accept) for shard in found}
@@ -110,44 +115,15 @@ def _open(store: Store, listing: list[Entry], path: str, asked: Asked) -> Corpus
     return StreamCorpus(store, path, shards, declared, by_split, accept=asked.accept, sidecars=sidecars)
 
 
-def _headerless(store: Store, listing: list[Entry], asked: Asked) -> str | None:
-    """Return the dtype of headerless files: as given, else as the vocabulary proves. Raises `FormatError` (FLT001)."""
-    import numpy as np
-
-    from tokenreel.formats.raw import WIDTHS, prove_dtype
-
-    given = None if asked.dtype is None else np.dtype(asked.dtype)
-    told = next((name for name, code in WIDTHS.items() if given is not None and given == np.dtype(code)), None)
-    if told or any(entry.path.endswith(".idx") for entry in listing):
-        return told
-    lone = [shard.files[0] for shard in find_shards(listing, store, "uint16") if shard.format == "raw-uint16"]
-    if not lone:
-        return None
-    if given is None and asked.vocab is not None:
-        reader = store.reader(lone[0])
-        told = prove_dtype(reader, asked.vocab)
-        reader.close()
-    if told is None:
-        found = given.name if given is not None else f"a vocabulary of {asked.vocab}, which fits both or neither"
-        raise FormatError(
-            "FLT001",
-            path=f"{store.root.rstrip('/')}/{lone[0]}",
-            expected=f"dtype {' or '.join(WIDTHS)}, or an llm.c header, or an .idx beside it",
-            found=None if given is None and asked.vocab is None else found,
-            hint='tokenreel.open(PATH, dtype="uint16"), or dtype = "uint16" in the [[corpus]] of a run file',
-        )
-    return told
-
-
 def _one_format(entries: Iterable[ShardEntry], path: str) -> bool:
-    """Return whether shards are of formats of one file; raises `FormatError` (FLT006) for a mixture."""
+    """Return whether shards are streams cut into files; raises `FormatError` (FLT006) for a mixture."""
     kinds: dict[str, str] = {}
     for entry in entries:
         kinds.setdefault(entry.format, entry.name)
     if len(kinds) > 1:
         found = ", ".join(f"{form} in {name}" for form, name in kinds.items())
         raise FormatError("FLT006", path=path, expected="one format", found=found)
-    return all(format_named(form).one_file for form in kinds)
+    return all(format_named(form).streamed for form in kinds)
 
 
 def _entry(store: Store, shard: Found, accept: tuple[str, ...]) -> ShardEntry:

@@ -1,10 +1,11 @@
 """One module per on-disk layout: recognise, read, write. No policy lives here.
 
-Every layout is a row of `FORMATS`; the corpus asks `find_shards` what a folder holds and `open_shard` for one of them.
+Every layout is a row of `FORMATS`; the corpus asks `shards_of` what a folder holds and `open_shard` for one of them.
 """
 
-from tokenreel.formats.base import Boundary, Problem, Shard, WrittenFile
-from tokenreel.formats.registry import FORMATS, Format, Found, find_shards, open_shard
+from tokenreel.formats.base import Boundary, Found, Problem, Shard, WrittenFile
+from tokenreel.formats.recognising import find_shards, shards_of
+from tokenreel.formats.registry import FORMATS, Format, open_shard
 
 __all__ = [
     "FORMATS",
@@ -16,4 +17,5 @@ __all__ = [
     "WrittenFile",
     "find_shards",
     "open_shard",
+    "shards_of",
 ]

@@ -75,6 +75,17 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """One shard found in a listing."""
+
+    format: str
+    name: str
+    """Path below the root, without suffix."""
+    files: tuple[str, ...]
+    """Its files, the one with the ids first."""
+
+
+@dataclass(frozen=True, slots=True)
 class WrittenFile:
     """One finished file."""
 

@@ -12,13 +12,14 @@ import struct
 from typing import TYPE_CHECKING
 
 from tokenreel.errors import FormatError
+from tokenreel.formats.base import Found
 from tokenreel.formats.flat import FlatShard
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from tokenreel.formats.base import Problem
-    from tokenreel.store.base import Reader, Store
+    from tokenreel.store.base import Entry, Reader, Store
 
 HEADER_BYTES = 1024
 EVALUATION = 20240522
@@ -47,6 +48,20 @@ def recognise(reader: Reader) -> str | None:
     _, version, count = struct.unpack_from("<3i", start)
     fits = {1: HEADER_BYTES + 2 * count, 7: HEADER_BYTES + 4 * count}
     return f"llmc-v{version}" if count > 0 and fits.get(version) == reader.size else None
+
+
+def recognise_files(store: Store, entries: Sequence[Entry]) -> list[Found]:
+    """Return the ``.bin`` files of a listing that are meant to be llm.c shards; one read of each."""
+    found = []
+    for path in (entry.path for entry in entries if entry.path.endswith(".bin")):
+        reader = store.reader(path)
+        try:
+            form = recognise(reader)
+        finally:
+            reader.close()
+        if form:
+            found.append(Found(form, path[:-4], (path,)))
+    return found
 
 
 def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> FlatShard:  # noqa: ARG001

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.errors import DocumentError, FormatError, OrderError
-from tokenreel.formats.base import Boundary
+from tokenreel.formats.base import Boundary, Found
 from tokenreel.formats.megatron_check import (
     CHUNK,
     OVERRULABLE,
@@ -26,12 +26,12 @@ from tokenreel.formats.megatron_check import (
 from tokenreel.formats.megatron_layout import FORMAT, LEGACY_MAGIC, MAGIC, WIDE, Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     import numpy.typing as npt
 
     from tokenreel.formats.base import Edges, Ids
-    from tokenreel.store.base import Reader, Store
+    from tokenreel.store.base import Entry, Reader, Store
 
 
 def recognise(store: Store, path: str) -> bool:
@@ -52,6 +52,12 @@ def recognise(store: Store, path: str) -> bool:
     finally:
         reader.close()
     return start == MAGIC or start.startswith(LEGACY_MAGIC)
+
+
+def recognise_pairs(store: Store, entries: Sequence[Entry]) -> list[Found]:  # noqa: ARG001 (names tell)
+    """Return every ``.idx`` of a listing as a pair; one of its files may be missing."""
+    names = [entry.path[:-4] for entry in entries if entry.path.endswith(".idx")]
+    return [Found(FORMAT, name, (f"{name}.bin", f"{name}.idx")) for name in names]
 
 
 def list_pairs(store: Store, prefix: str = "") -> list[str]:

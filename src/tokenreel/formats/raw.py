@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.errors import FormatError
+from tokenreel.formats.base import Found
 from tokenreel.formats.flat import FlatShard
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     import numpy.typing as npt
 
-    from tokenreel.store.base import Reader, Store
+    from tokenreel.store.base import Entry, Reader, Store
 
 NPY_MAGIC = b"\x93NUMPY"
 WIDTHS = {"uint16": "<u2", "uint32": "<u4"}
@@ -121,6 +122,18 @@ def prove_dtype(reader: Reader, vocab: int) -> str | None:
 def is_npy(reader: Reader) -> bool:
     """Return whether a file begins as NumPy's do; OLMo's ``.npy`` files do not."""
     return reader.size >= len(NPY_MAGIC) and reader.read(0, len(NPY_MAGIC)) == NPY_MAGIC
+
+
+def recognise_npy(store: Store, entries: Sequence[Entry]) -> list[Found]:
+    """Return the ``.npy`` files of a listing: NumPy's, and headerless ones, which wait for their dtype."""
+    found = []
+    for path in (entry.path for entry in entries if entry.path.endswith(".npy")):
+        reader = store.reader(path)
+        try:
+            found.append(Found("npy" if is_npy(reader) else "raw-", path[:-4], (path,)))
+        finally:
+            reader.close()
+    return found
 
 
 def open_npy(store: Store, path: str, *, accept: Collection[str] = ()) -> FlatShard:  # noqa: ARG001

@@ -1,19 +1,16 @@
-"""Which formats there are, and which files of a folder belong to which."""
+"""Which formats there are: the table that ``tokenreel formats`` prints. Which files are of which: `recognising`."""
 
 from __future__ import annotations
 
 import importlib
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tokenreel.formats.base import Shard
-    from tokenreel.store import Entry, Store
+    from tokenreel.formats.base import Found, Shard
+    from tokenreel.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +26,11 @@ class Format:
     module: str
     """Imported when a shard of this format is first opened."""
     opener: str
-    """The module's function ``(store, name, *, accept) -> Shard``; of formats of one file, `name` has its suffix."""
+    """The module's function ``(store, name, *, accept) -> Shard``."""
     one_file: bool = False
-    """A shard is one file, which does not say where its documents are: they go on from file to file."""
+    """`opener` is given the path of the file with the ids, not the shard's name."""
+    streamed: bool = False
+    """A shard does not say where its documents are: they go on from file to file."""
     writer: str = ""
     """What writes it: a function of `module`, or ``MODULE:FUNCTION``; empty where it is only read. See `formats.writing`."""
 
@@ -63,6 +62,7 @@ FORMATS: tuple[Format, ...] = (
         module="tokenreel.formats.llmc",
         opener="open_file",
         one_file=True,
+        streamed=True,
     ),
     Format(
         "llmc-v7",
@@ -73,6 +73,7 @@ FORMATS: tuple[Format, ...] = (
         module="tokenreel.formats.llmc",
         opener="open_file",
         one_file=True,
+        streamed=True,
     ),
     Format(
         "raw-uint16",
@@ -84,6 +85,7 @@ FORMATS: tuple[Format, ...] = (
         module="tokenreel.formats.raw",
         opener="open_uint16",
         one_file=True,
+        streamed=True,
     ),
     Format(
         "raw-uint32",
@@ -94,6 +96,7 @@ FORMATS: tuple[Format, ...] = (
         module="tokenreel.formats.raw",
         opener="open_uint32",
         one_file=True,
+        streamed=True,
     ),
     Format(
         "npy",
@@ -104,66 +107,9 @@ FORMATS: tuple[Format, ...] = (
         module="tokenreel.formats.raw",
         opener="open_npy",
         one_file=True,
+        streamed=True,
     ),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """One shard found in a listing."""
-
-    format: str
-    name: str
-    """Path below the root, without suffix."""
-    files: tuple[str, ...]
-
-
-def find_shards(entries: Iterable[Entry], store: Store | None = None, headerless: str | None = None) -> list[Found]:
-    """Return the shards among a folder's files, in byte order of name.
-
-    With a `store`, a ``.bin`` without its ``.idx`` is looked into: an llm.c shard is told by its header, and where no file
-    is half of a pair, the others are headerless files of dtype `headerless`, if one is given. ``.npy`` files count where
-    nothing else does: Megatron keeps its index files beside its data. Half a pair counts, so that opening it says what is
-    missing. Sidecars, receipts and other files are left out. Cost: one small read for each lone ``.bin``.
-    """
-    paths = [entry.path for entry in entries]
-    have = set(paths)
-    names = {path[:-4] for path in paths if path.endswith((".bin", ".idx"))}
-    pairs = any(path.endswith(".idx") for path in paths)
-    found = []
-    for name in names:
-        told = f"raw-{headerless}" if headerless and not pairs else None
-        lone = f"{name}.idx" not in have
-        form = (_form_of(store, f"{name}.bin") or told) if store is not None and lone else None
-        files = (f"{name}.bin",) if form else (f"{name}.bin", f"{name}.idx")
-        found.append(Found(form or "megatron-v1", name, files))
-    if not found and store is not None:
-        told = f"raw-{headerless}" if headerless else None
-        for path in (path for path in paths if path.endswith(".npy")):
-            form = "npy" if _is_npy(store, path) else told
-            if form:
-                found.append(Found(form, path[:-4], (path,)))
-    return sorted(found, key=lambda shard: os.fsencode(shard.name))
-
-
-def _form_of(store: Store, path: str) -> str | None:
-    from tokenreel.formats.llmc import recognise
-
-    reader = store.reader(path)
-    try:
-        return recognise(reader)
-    finally:
-        reader.close()
-
-
-def _is_npy(store: Store, path: str) -> bool:
-    from tokenreel.formats.raw import is_npy
-
-    reader = store.reader(path)
-    try:
-        return is_npy(reader)
-    finally:
-        reader.close()
 
 
 def format_named(name: str) -> Format:

@@ -1,0 +1,178 @@
+"""Which files of a folder are shards, and of which format: told by what is in them.
+
+Each format has a function ``recognise(store, entries) -> list[Found]``; they are asked in a fixed order, each about the
+files that none before it took. Magics come first, then files that stand beside others, then what only fits in size. Last
+come ids without a header, whose dtype bytes cannot prove: it is given, or follows from the vocabulary, or is refused.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tokenreel.errors import FormatError
+from tokenreel.formats.base import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from tokenreel.store import Entry, Store
+
+RECOGNITION: tuple[str, ...] = (
+    "tokenreel.formats.megatron:recognise_pairs",
+    "tokenreel.formats.llmc:recognise_files",
+)
+"""In order of detection. A function gets all files that nothing took yet, and takes those of what it returns."""
+
+WHERE_NOTHING_ELSE_IS: tuple[str, ...] = ("tokenreel.formats.raw:recognise_npy",)
+"""Asked only where no shard was found: such files stand beside shards of other formats too, as index files or sidecars."""
+
+GROUPS: tuple[tuple[str, ...], ...] = (
+    (".bin", ".idx"),
+    (".npy", ".csv.gz"),
+)
+"""Suffixes of files that make one shard, the one with the ids first."""
+
+WAITING = "-"
+"""A format whose name ends so waits for its dtype: ``raw-`` becomes ``raw-uint16``."""
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """What a folder holds."""
+
+    found: tuple[Found, ...]
+    """In byte order of name; some may wait for their dtype."""
+    pairs: bool
+    """Whether any file is an ``.idx``: then a lone ``.bin`` has lost its own."""
+
+    @property
+    def waiting(self) -> tuple[Found, ...]:
+        """Shards whose dtype has to be given."""
+        return tuple(shard for shard in self.found if shard.format.endswith(WAITING))
+
+
+def recognise(store: Store, entries: Iterable[Entry]) -> Recognised:
+    """Return the shards among a folder's files. Cost: one small read for each file that may be one.
+
+    Half a pair counts, so that opening it says what is missing. A lone ``.bin`` that no format knows waits for its dtype,
+    unless its name says that it is one more of the others'. Sidecars, receipts and other files are left out.
+    """
+    left = list(entries)
+    pairs = any(entry.path.endswith(".idx") for entry in left)
+    found: list[Found] = []
+    for place in RECOGNITION:
+        left = _ask(place, store, left, found)
+    for path in [entry.path for entry in left if entry.path.endswith(".bin")]:
+        found.append(_lone(path, found, pairs=pairs))
+    if not found:
+        for place in WHERE_NOTHING_ELSE_IS:
+            left = _ask(place, store, left, found)
+    return Recognised(tuple(sorted(found, key=lambda shard: os.fsencode(shard.name))), pairs)
+
+
+def _ask(place: str, store: Store, left: list[Entry], found: list[Found]) -> list[Entry]:
+    module, _, function = place.partition(":")
+    more: Sequence[Found] = getattr(importlib.import_module(module), function)(store, left)
+    if not more:
+        return left
+    found.extend(more)
+    taken = {file for shard in more for file in shard.files}
+    return [entry for entry in left if entry.path not in taken]
+
+
+def _lone(path: str, found: Sequence[Found], *, pairs: bool) -> Found:
+    if pairs:
+        return Found("megatron-v1", path[:-4], (path, f"{path[:-4]}.idx"))
+    form = _DIGITS.sub("#", path)
+    if form != path:
+        for other in found:
+            if other.files[0].endswith(".bin") and _DIGITS.sub("#", other.files[0]) == form:
+                return Found(other.format, path[:-4], (path,))
+    return Found(f"raw{WAITING}", path[:-4], (path,))
+
+
+def shards_of(
+    store: Store, entries: Iterable[Entry], *, dtype: npt.DTypeLike | None = None, vocab: int | None = None
+) -> list[Found]:
+    """Return the shards among a folder's files, every one with its dtype, in byte order of name.
+
+    The dtype of ids without a header is `dtype`, else the one that `vocab` proves on the first such file. Raises
+    `FormatError` (FLT001) where neither settles it.
+    """
+    import numpy as np
+
+    from tokenreel.formats.raw import WIDTHS, prove_dtype
+
+    seen = recognise(store, entries)
+    if not seen.waiting:
+        return list(seen.found)
+    first = seen.waiting[0].files[0]
+    given = None if dtype is None else np.dtype(dtype)
+    told = next((name for name, code in WIDTHS.items() if given is not None and given == np.dtype(code)), None)
+    if given is None and vocab is not None:
+        reader = store.reader(first)
+        try:
+            told = prove_dtype(reader, vocab)
+        finally:
+            reader.close()
+    if told is None:
+        found = given.name if given is not None else f"a vocabulary of {vocab}, which fits both or neither"
+        raise FormatError(
+            "FLT001",
+            path=f"{store.root.rstrip('/')}/{first}",
+            expected=f"dtype {' or '.join(WIDTHS)}, or a header, or an .idx beside it",
+            found=None if given is None and vocab is None else found,
+            hint='tokenreel.open(PATH, dtype="uint16"), or dtype = "uint16" in the [[corpus]] of a run file',
+        )
+    return [settled(shard, told) for shard in seen.found]
+
+
+def settled(shard: Found, dtype: str) -> Found:
+    """Return a shard that waits for its dtype with that dtype; any other as it is.
+
+    >>> settled(Found("raw-", "train", ("train.bin",)), "uint16").format
+    'raw-uint16'
+    """
+    return replace(shard, format=shard.format + dtype) if shard.format.endswith(WAITING) else shard
+
+
+def find_shards(entries: Iterable[Entry], store: Store | None = None, headerless: str | None = None) -> list[Found]:
+    """Return the shards among a folder's files, in byte order of name; ids without a header are of dtype `headerless`.
+
+    Where that is not given, such a ``.bin`` is half of a Megatron pair, and an ``.npy`` is none. Without a `store` no file
+    is looked into: every ``.bin`` and ``.idx`` belongs to a pair.
+    """
+    if store is None:
+        names = {entry.path[:-4] for entry in entries if entry.path.endswith((".bin", ".idx"))}
+        pairs = [Found("megatron-v1", name, (f"{name}.bin", f"{name}.idx")) for name in names]
+        return sorted(pairs, key=lambda shard: os.fsencode(shard.name))
+    out = []
+    for shard in recognise(store, entries).found:
+        if not shard.format.endswith(WAITING):
+            out.append(shard)
+        elif headerless:
+            out.append(settled(shard, headerless))
+        elif shard.files[0].endswith(".bin"):
+            out.append(replace(shard, format="megatron-v1", files=(f"{shard.name}.bin", f"{shard.name}.idx")))
+    return out
+
+
+def group_of(name: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return (name without suffix, the files that make one shard with it), or None for a name of no known suffix.
+
+    >>> group_of("a/part-0.npy"), group_of("notes.txt")
+    (('a/part-0', ('a/part-0.npy', 'a/part-0.csv.gz')), None)
+    """
+    for group in GROUPS:
+        for suffix in group:
+            if name.endswith(suffix) and len(name.rpartition("/")[2]) > len(suffix):
+                stem = name[: -len(suffix)]
+                return stem, tuple(stem + other for other in group)
+    return None
