@@ -109,7 +109,9 @@ class Run(_Table, frozen=True, kw_only=True):
 
     corpus: Annotated[list[RunCorpus], msgspec.Meta(min_length=1)]
     order: AnyOrder
-    row_policy: Annotated[Name, msgspec.Meta(description="How samples are laid out as rows.")] = "plain"
+    row_policy: Annotated[Name | dict[str, Any], msgspec.Meta(description="A kind of rows, or a table with kind.")] = (
+        "plain"
+    )
     schedule: Schedule | None = None
     seed: Annotated[int, msgspec.Meta(ge=0, description="For orders that say none.")] | None = None
 
@@ -134,7 +136,7 @@ class SegmentTable(_Table, frozen=True, kw_only=True):
     evidence: Annotated[str, msgspec.Meta(description="How this is known: a log, a config, a commit.")] | None = None
     order: Annotated[dict[str, Any], msgspec.Meta(description="Keys of the order that changed.")] = {}
     schedule: Annotated[dict[str, Any], msgspec.Meta(description="Keys of the schedule that changed.")] = {}
-    row_policy: Name | None = None
+    row_policy: Name | dict[str, Any] | None = None
     seed: NotNegative | None = None
 
 
@@ -143,7 +145,7 @@ class RunFile(_Table, frozen=True, kw_only=True):
 
     corpus: Annotated[list[RunCorpus], msgspec.Meta(min_length=1)]
     order: AnyOrder | None = None
-    row_policy: Name = "plain"
+    row_policy: Name | dict[str, Any] = "plain"
     schedule: Schedule | None = None
     seed: NotNegative | None = None
     segment: list[SegmentTable] = []

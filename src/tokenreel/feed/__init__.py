@@ -1,0 +1,1 @@
+"""Feeds: what a training loop iterates."""

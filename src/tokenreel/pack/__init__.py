@@ -1,0 +1,1 @@
+"""Rows: policies, masks, positions, segment ids; packing plans."""
