@@ -27,7 +27,8 @@ SHORT = {
     "verify": "Check a corpus: what is proved, what is wrong, what is not.",
     "inspect": "Say what a path holds; show a document.",
     "adopt": "Check someone else's shards and write down what they are.",
-    "merge": "Make one Megatron pair of several.",
+    "convert": "Write a corpus in another format, proved the same.",
+    "merge": "Make one corpus of several.",
     "mix": "What a run reads: tokens, shares, epochs and repeats.",
     "order": "Show, export, compare and search the order of a run.",
     "index": "Build and check index files of Megatron and MaxText.",
@@ -63,10 +64,10 @@ def _root(
 
 def command() -> Any:
     """Return the whole command, with every subcommand registered."""
-    from tokenreel.cli import check, index, look, make, mix, order
+    from tokenreel.cli import check, convert, index, look, make, mix, order
 
     if not app.registered_commands:
-        for module in (make, look, check, index, order, mix):
+        for module in (make, look, check, convert, index, order, mix):
             module.register(app)
     whole: Any = typer.main.get_command(app)
     rank = list(SHORT)

@@ -1,4 +1,4 @@
-"""Commands that make something: demo, build, merge, adopt."""
+"""Commands that make something: demo, build, adopt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ def register(app: typer.Typer) -> None:
     """Add these commands."""
     app.command("demo")(demo_command)
     app.command("build")(build_command)
-    app.command("merge")(merge_command)
     app.command("adopt")(adopt_command)
 
 
@@ -80,30 +79,6 @@ def build_command(
         print_json(report.as_dict())
         return
     for line in report.lines():
-        print_line(line)
-
-
-def merge_command(
-    paths: Annotated[list[Path], typer.Argument(help="Sources, in order, then the destination: SRC... DST.")],
-    *,
-    dtype: Annotated[
-        str | None, typer.Option("--dtype", help="The result's integer type; needed where the sources differ.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a destination that exists.")] = False,
-    accept: options.Accept = None,
-    json: options.Json = False,
-) -> None:
-    """Merge Megatron pairs, or folders of them, into one pair; checked before it gets its name."""
-    from tokenreel.convert.merge import merge_corpora
-    from tokenreel.errors import UsageError
-
-    if len(paths) < 2:
-        raise UsageError("USE003", expected="SRC... DST", found=" ".join(map(str, paths)), hint="tokenreel merge a b c")
-    merged = merge_corpora(paths[:-1], paths[-1], dtype=dtype, accept=accept or (), force=force)
-    if json:
-        print_json(merged.as_dict())
-        return
-    for line in merged.lines():
         print_line(line)
 
 

@@ -37,6 +37,32 @@ Workers = Annotated[
 Accept = Annotated[list[str] | None, typer.Option("--accept", help="Overrule a refusal, by its code; repeatable.")]
 
 
+def boundary_or_none(text: str | None) -> str | None:
+    """Return a boundary as it is spelled; ``none`` is one without ids.
+
+    >>> boundary_or_none("none"), boundary_or_none("suffix=2")
+    ('', 'suffix=2')
+    """
+    return "" if text == "none" else text
+
+
+def settings(words: list[str] | None) -> dict[str, object]:
+    """Return ``KEY=VALUE`` words as a mapping, numbers as numbers; raises `UsageError` (USE003) for one that is none.
+
+    >>> settings(["vocab=50304", "compression=zstd"])
+    {'vocab': 50304, 'compression': 'zstd'}
+    """
+    out: dict[str, object] = {}
+    for word in words or ():
+        key, equals, value = word.partition("=")
+        if not key or not equals or key in out:
+            raise UsageError(
+                "USE003", "--set", expected="KEY=VALUE, each key once", found=word, hint="--set vocab=50304"
+            )
+        out[key] = int(value) if value.isascii() and value.isdigit() else value
+    return out
+
+
 def checked_workers(workers: int | None) -> int | None:
     """Return `workers`; raises `UsageError` (USE003) below 1."""
     if workers is not None and workers < 1:

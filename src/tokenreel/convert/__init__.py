@@ -1,1 +1,7 @@
-"""Turn corpora into others, provably the same: merge, adopt."""
+"""Turn corpora into others, provably the same: convert, merge, repair, adopt."""
+
+from tokenreel.convert.convert import convert
+from tokenreel.convert.merge import merge
+from tokenreel.convert.report import Converted
+
+__all__ = ["Converted", "convert", "merge"]

@@ -1,4 +1,4 @@
-"""Merge corpora into one pair: a checked operation, documents in == documents out."""
+"""Merge corpora into one: a checked operation, documents in == documents out."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokenreel.convert.convert import Wish, convert_many
+from tokenreel.convert.planning import Cut
 from tokenreel.corpus.opening import COMPLETE, MANIFEST, RUN_CONFIG, open_corpus
-from tokenreel.errors import UsageError
+from tokenreel.errors import EXIT_OK, UsageError
 from tokenreel.formats.megatron import open_pair
-from tokenreel.formats.megatron_merge import merge
+from tokenreel.formats.megatron_merge import merge as merge_pairs
 from tokenreel.store import LocalStore
 from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from tokenreel.formats import WrittenFile
+    from tokenreel.convert.convert import Progress
+    from tokenreel.convert.report import Converted
+    from tokenreel.formats import Boundary, WrittenFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,11 @@ class Merged:
     documents_in: int
     documents_out: int
     tokens_out: int
+
+    @property
+    def exit_status(self) -> int:
+        """0: what goes wrong is an error."""
+        return EXIT_OK
 
     def as_dict(self) -> dict[str, object]:
         """Return the JSON form."""
@@ -45,6 +54,58 @@ class Merged:
         """Return the form for people."""
         first = f"{counted(self.documents_in, 'document')} in = {self.documents_out:,} out, {counted(self.tokens_out, 'token')}"
         return [first, *(f"{file.sha256}  {file.path}  {file.bytes:,} bytes" for file in self.files)]
+
+
+def merge(  # noqa: PLR0913 (the options of the command)
+    sources: Sequence[str | os.PathLike[str]],
+    destination: str | os.PathLike[str],
+    *,
+    to: str | None = None,
+    tokens_per_shard: int | None = None,
+    dtype: str | None = None,
+    from_dtype: str | None = None,
+    boundary: Boundary | str | None = None,
+    to_boundary: Boundary | str | None = None,
+    workers: int | None = None,
+    proof: bool = True,
+    force: bool = False,
+    accept: Collection[str] = (),
+    options: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+) -> Merged | Converted:
+    """Write the documents of all sources, in the order given, as one corpus.
+
+    Without `to`, sources are Megatron pairs and the result is one pair: see `merge_corpora`. With it they are corpora of any
+    format, of one boundary, and the result is a new folder with one shard, or several by `tokens_per_shard`: `convert` of
+    them all, which raises what `convert` raises.
+    """
+    if to is None:
+        refused = {
+            "--tokens-per-shard": tokens_per_shard,
+            "--boundary": boundary,
+            "--to-boundary": to_boundary,
+            "--from-dtype": from_dtype,
+        }
+        for name, value in refused.items():
+            if value is not None:
+                raise UsageError("USE003", f"{name} goes with --to", expected="--to FORMAT", hint="--to megatron-v1")
+        return merge_corpora(sources, destination, dtype=dtype, accept=accept, force=force)
+    if force:
+        raise UsageError("USE003", "--force goes without --to", expected="a new folder", found=str(destination))
+    wish = Wish(
+        to=to,
+        dtype=dtype,
+        boundary=boundary,
+        to_boundary=to_boundary,
+        from_dtype=from_dtype,
+        cut=Cut(tokens_per_shard or 1 << 62),
+        workers=workers,
+        proof=proof,
+        accept=tuple(accept),
+        options=options or {},
+        progress=progress,
+    )
+    return convert_many(sources, destination, wish)
 
 
 def merge_corpora(
@@ -74,7 +135,7 @@ def merge_corpora(
     if prefix.resolve() in {name.resolve() for name in names}:
         raise UsageError("USE005", path=prefix, hint="tokenreel merge SRC... NEW")
     _refuse_existing(prefix, force)
-    files = merge(names, prefix, dtype=dtype, accept=accept)
+    files = merge_pairs(names, prefix, dtype=dtype, accept=accept)
     made = open_pair(LocalStore(prefix.parent), prefix.name)
     counts = made.documents, made.tokens
     made.close()

@@ -96,7 +96,8 @@ def _open(store: Store, listing: list[Entry], path: str, asked: Asked) -> Corpus
     boundary = _stored_boundary(manifest, config)
     if manifest is not None and not asked.only:
         return _from_manifest(store, listing, path, manifest, boundary, asked.accept)
-    found = shards_of(store, listing, dtype=asked.dtype, vocab=asked.vocab)
+    told = manifest.dtype if manifest is not None and asked.dtype is None else asked.dtype
+    found = shards_of(store, listing, dtype=told, vocab=asked.vocab)
     if not found:
         raise DocumentError("DOC006", path=path, found=f"{len(listing)} files", hint="tokenreel formats")
     entries = {shard.name: _entry(store, shard, asked.accept) for shard in found}
@@ -110,7 +111,7 @@ def _open(store: Store, listing: list[Entry], path: str, asked: Asked) -> Corpus
         return Corpus(
             store, path, shards, boundary, by_split, manifest=manifest, recorded_identity=recorded, accept=asked.accept
         )
-    sidecars = tuple(dict.fromkeys(sidecar for name in entries for sidecar in sidecars_of(store, name)))
+    sidecars = _sidecars(store, entries)
     declared = Boundary(boundary.prefix, boundary.suffix, table=bool(sidecars))
     return StreamCorpus(store, path, shards, declared, by_split, accept=asked.accept, sidecars=sidecars)
 
@@ -163,6 +164,20 @@ def _from_manifest(
             for shard in split.shards
         )
     single = splits.get("") if set(splits) == {""} else None
+    if format_named(manifest.shard_format).streamed:
+        entries = [entry for chosen in splits.values() for entry in chosen]
+        sidecars = _sidecars(store, (entry.name for entry in entries))
+        return StreamCorpus(
+            store,
+            path,
+            single or (),
+            Boundary(boundary.prefix, boundary.suffix, table=bool(sidecars)),
+            {} if single is not None else splits,
+            manifest=manifest,
+            recorded_identity=_identities(manifest),
+            accept=accept,
+            sidecars=sidecars,
+        )
     return Corpus(
         store,
         path,
@@ -173,6 +188,10 @@ def _from_manifest(
         recorded_identity=_identities(manifest),
         accept=accept,
     )
+
+
+def _sidecars(store: Store, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(sidecar for name in names for sidecar in sidecars_of(store, name)))
 
 
 def _same_size(root: str, path: str, said: int, sizes: dict[str, int]) -> None:

@@ -1,0 +1,400 @@
+"""Convert a corpus into another format, provably the same: plan, refuse, write, prove, record."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenreel.convert.facts import known_facts, write_documents
+from tokenreel.convert.fitting import Target, check_fit, choose_dtype
+from tokenreel.convert.journal import Journal
+from tokenreel.convert.planning import Cut, fingerprint, plan_shards
+from tokenreel.convert.proving import identity_by_leaves
+from tokenreel.convert.recording import done_before, record, record_splits
+from tokenreel.convert.report import Converted
+from tokenreel.convert.source import Source
+from tokenreel.convert.writing import write_shard
+from tokenreel.corpus.documents import DOCUMENTS
+from tokenreel.corpus.opening import COMPLETE, MANIFEST, RUN_CONFIG, open_corpus
+from tokenreel.errors import DocumentError, FormatError, MissingExtra, UsageError
+from tokenreel.formats import Boundary, WrittenFile
+from tokenreel.formats.registry import FORMATS
+from tokenreel.formats.writing import WriteOptions, Writing, writing_of
+from tokenreel.hashing import Identity, IdentityHasher, sha256_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from tokenreel.convert.facts import Known
+    from tokenreel.convert.planning import PlannedShard
+    from tokenreel.corpus.corpus import Corpus
+    from tokenreel.formats.registry import Format
+    from tokenreel.formats.writing import FinishedShard
+
+    Progress = Callable[[int, int | None, int], None]
+
+OVERRULABLE = ("DOC021", "DOC023", "TOK046")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a conversion is asked for; see `convert`."""
+
+    to: str
+    dtype: str | None = None
+    boundary: Boundary | str | None = None
+    to_boundary: Boundary | str | None = None
+    vocab: int | None = None
+    from_dtype: str | None = None
+    cut: Cut = field(default_factory=Cut)
+    workers: int | None = None
+    proof: bool = True
+    accept: tuple[str, ...] = ()
+    options: Mapping[str, object] = field(default_factory=dict)
+    progress: Progress | None = None
+
+
+def convert(  # noqa: PLR0913 (the options of the command)
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    *,
+    to: str,
+    tokens_per_shard: int | None = None,
+    docs_per_shard: int | None = None,
+    dtype: str | None = None,
+    boundary: Boundary | str | None = None,
+    to_boundary: Boundary | str | None = None,
+    vocab: int | None = None,
+    from_dtype: str | None = None,
+    workers: int | None = None,
+    proof: bool = True,
+    accept: Collection[str] = (),
+    options: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+) -> Converted:
+    """Write the documents of `source` in the format `to` into the new folder `destination`, and prove them the same.
+
+    Cut as the source is, or by tokens or documents; a root with splits gives one folder for each. `dtype` is the target's
+    (and the source's where that does not say its own, unless `from_dtype` does); `boundary` is the source's, `to_boundary`
+    the target's, the source's where left out. Killed at any moment and run again with the same arguments it goes on:
+    finished shards are not written again. Memory: some 64 MiB a worker, or the longest document.
+
+    Refuses before anything is written: see `fitting.check_fit`; `UsageError`: USE005, USE011, USE012, USE014, USE015.
+    Afterwards: `DocumentError` DOC024 where the identities differ, which leaves no record of success.
+
+    >>> import numpy as np, tempfile
+    >>> from tokenreel.formats.megatron_write import MegatronWriter
+    >>> folder = tempfile.mkdtemp()
+    >>> with MegatronWriter(f"{folder}/a/web", "uint16") as writer:
+    ...     writer.add_documents(np.array([5, 6, 0, 7, 0]), np.array([3, 2]))
+    ...     _ = writer.finish()
+    >>> done = convert(f"{folder}/a", f"{folder}/b", to="megatron-v1", dtype="int32", boundary="suffix=0")
+    >>> done.documents, done.tokens, done.dtype, done.identity[:8]
+    (2, 5, 'int32', 'd98da5cf')
+    """
+    wish = Wish(
+        to=to,
+        dtype=dtype,
+        boundary=boundary,
+        to_boundary=to_boundary,
+        vocab=vocab,
+        from_dtype=from_dtype,
+        cut=Cut(tokens_per_shard, docs_per_shard),
+        workers=workers,
+        proof=proof,
+        accept=tuple(accept),
+        options=options or {},
+        progress=progress,
+    )
+    return convert_many([source], destination, wish)
+
+
+def convert_many(
+    sources: Sequence[str | os.PathLike[str]], destination: str | os.PathLike[str], wish: Wish
+) -> Converted:
+    """Write the documents of all sources, in the order given, as one corpus; see `convert`."""
+    root = Path(destination)
+    for code in wish.accept:
+        if code not in OVERRULABLE:
+            raise UsageError("USE003", "--accept", expected=" or ".join(OVERRULABLE), found=code)
+    row = _format(wish.to)
+    writing = writing_of(row)
+    _refuse_place(root, sources)
+    corpora = [_opened(source, wish) for source in sources]
+    try:
+        splits = {corpus.splits for corpus in corpora}
+        if len(splits) > 1:
+            raise UsageError("USE016", found="; ".join(f"{c.path}: {', '.join(c.splits) or 'none'}" for c in corpora))
+        names = splits.pop()
+        if not names:
+            return _convert_one(Source.of(corpora), root, row, writing, wish)
+        parts = {
+            name: _convert_one(Source.of([corpus.split(name) for corpus in corpora]), root / name, row, writing, wish)
+            for name in names
+        }
+        return _together(root, parts)
+    finally:
+        for corpus in corpora:
+            corpus.close()
+
+
+def _format(name: str) -> Format:
+    """Return the format of this name, or the one format that is written whose name begins like it."""
+    exact = [row for row in FORMATS if row.name == name]
+    alike = exact or [row for row in FORMATS if row.writer and row.name.startswith(f"{name}-")]
+    if not alike:
+        known = ", ".join(row.name for row in FORMATS if row.writer)
+        raise FormatError("MAN005", "--to", expected=known, found=name, hint="tokenreel formats")
+    return alike[0]
+
+
+def _opened(source: str | os.PathLike[str], wish: Wish) -> Corpus:
+    accept = tuple(code for code in wish.accept if code not in OVERRULABLE)
+    given: dict[str, Any] = {"boundary": wish.boundary, "vocab": wish.vocab, "accept": accept}
+    try:
+        corpus = open_corpus(source, dtype=wish.from_dtype, **given)
+    except FormatError as error:
+        if error.code != "FLT001" or wish.from_dtype is not None or wish.dtype is None:
+            raise
+        corpus = open_corpus(source, dtype=wish.dtype, **given)
+    pool = getattr(corpus.store, "pool", None)
+    if pool is not None:
+        pool.maps = False  # a map of a large shard would count against a limit of address space
+    return corpus
+
+
+def _refuse_place(root: Path, sources: Sequence[str | os.PathLike[str]]) -> None:
+    place = root.resolve()
+    for source in sources:
+        there = Path(source).resolve()
+        if place == there or there in place.parents or place in there.parents:
+            raise UsageError("USE005", path=root, expected=f"a place apart from {source}", hint="tokenreel convert -h")
+    for folder in place.parents:
+        for one in (RUN_CONFIG, COMPLETE, MANIFEST):
+            if (folder / one).exists():
+                raise UsageError("USE012", path=root, expected=f"a place outside {folder}", found=one)
+
+
+def _convert_one(source: Source, root: Path, row: Format, writing: Writing, wish: Wish) -> Converted:
+    dtype = choose_dtype(source, writing.holds, wish.dtype, row.name)
+    wanted = wish.to_boundary
+    parsed = Boundary.parse(wanted) if isinstance(wanted, str) else wanted
+    target = Target(
+        row.name,
+        writing.holds,
+        dtype,
+        replace(parsed or source.boundary, table=writing.holds.table),
+        dict(wish.options),
+    )
+    shards = plan_shards(source, target, wish.cut, writing)
+    mark = fingerprint(source, target, shards)
+    done = done_before(root, mark)
+    if done is not None:
+        return done
+    counter = _Counter(source, wish.progress, passes=1 + 2 * wish.proof)
+    exceptions = check_fit(source, target, wish.accept)
+    known, lost = _facts(source, wish.accept)
+    threads = wish.workers or os.cpu_count() or 1
+    journal = Journal.begin(root, mark)
+    finished, kept = _write_all(root, shards, source, target, writing, journal, known, threads, counter)
+    options = WriteOptions(target.dtype, target.boundary, target.options)
+    extra = writing.finish_folder(root, finished, options) if writing.finish_folder else ()
+    identity = _prove(source, root, target, threads, counter) if wish.proof else None
+    if known is not None and not target.holds.metadata:
+        extra = (*extra, _write_facts(root, shards, finished, source, target, known))
+    weighed = "weights of tokens: the format has no place for them" if "DOC021" in wish.accept else None
+    report = Converted(
+        path=str(root),
+        format=row.name,
+        dtype=dtype,
+        boundary=target.boundary.as_dict(),
+        shards=len(finished),
+        documents=source.documents,
+        tokens=sum(shard.tokens for shard in finished),
+        files=(*(file for shard in finished for file in shard.files), *extra),
+        identity=None if identity is None else identity.digest,
+        exceptions_in_identity=not target.reframes(source),
+        kept_shards=kept,
+        exceptions=exceptions.count,
+        exception_documents=tuple(exceptions.documents),
+        lost=tuple(filter(None, (*lost, weighed))),
+        accepted=tuple(code for code in wish.accept if code in OVERRULABLE),
+    )
+    with contextlib.closing(_reopened(root, target)) as written:
+        report = record(root, mark, report, source, written, target, finished, identity)
+    journal.end()
+    return report
+
+
+@dataclass(slots=True)
+class _Counter:
+    """Adds up what threads have done and shows it."""
+
+    source: Source
+    show: Progress | None
+    passes: int
+    done: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, tokens: int) -> None:
+        if self.show is None:
+            return
+        import numpy as np
+
+        width = np.dtype(self.source.dtypes[0]).itemsize
+        with self.lock:
+            self.done += tokens
+            total = self.source.tokens * width * self.passes
+            self.show(min(total, self.done * width), total, self.done // self.passes)
+
+
+def _write_all(
+    root: Path,
+    shards: list[PlannedShard],
+    source: Source,
+    target: Target,
+    writing: Writing,
+    journal: Journal,
+    known: Known | None,
+    threads: int,
+    counter: Callable[[int], None],
+) -> tuple[list[FinishedShard], int]:
+    """Write the shards that are not there yet, several at a time; return all of them, and how many were there."""
+    records: dict[int, FinishedShard] = {}
+    for shard in shards:
+        record = journal.finished(shard)
+        if record is not None:
+            records[shard.number] = record
+    kept = len(records)
+    stop = threading.Event()
+
+    def work(shard: PlannedShard) -> None:
+        if stop.is_set():
+            return
+        record = write_shard(root, shard, source, target, writing, facts=known, progress=counter)
+        journal.add(shard, record)
+        records[shard.number] = record
+
+    with ThreadPoolExecutor(threads) as pool:
+        tasks = [pool.submit(work, shard) for shard in shards if shard.number not in records]
+        try:
+            wait(tasks, return_when=FIRST_EXCEPTION)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            stop.set()
+            for task in tasks:
+                task.cancel()
+    return [records[shard.number] for shard in shards], kept
+
+
+def _facts(source: Source, accept: Collection[str]) -> tuple[Known | None, tuple[str, ...]]:
+    """Return the facts of a source's documents, and what is lost of them; raises `DocumentError` (DOC023)."""
+    try:
+        return known_facts(source), ()
+    except MissingExtra as error:
+        if "DOC023" not in accept:
+            raise DocumentError(
+                "DOC023", path=source.corpora[0].path, expected="the extra [build]", hint="--accept DOC023"
+            ) from error
+        return None, (f"ids, sources and metadata in {DOCUMENTS}: pyarrow is not installed",)
+
+
+def _write_facts(
+    root: Path,
+    shards: list[PlannedShard],
+    finished: list[FinishedShard],
+    source: Source,
+    target: Target,
+    known: Known,
+) -> WrittenFile:
+    from tokenreel.corpus.layout import split_of
+
+    grown = 0
+    if target.reframes(source):
+        grown = len(target.boundary.prefix) + len(target.boundary.suffix)
+
+    def lengths(begin: int, end: int) -> Any:
+        if not target.reframes(source):
+            return source.lengths(begin, end)
+        import numpy as np
+
+        from tokenreel.convert.framing import contents
+
+        parts = [contents(b.ids, b.lengths, source.boundary) for b in source.batches(begin, end)]
+        return np.concatenate([one.ends - one.begins for one in parts]) + grown
+
+    split = split_of(f"{root.name}/x") or ""
+    path = write_documents(root, split, finished, [(s.begin, s.end) for s in shards], known, lengths)
+    return WrittenFile(DOCUMENTS, path.stat().st_size, sha256_file(path))
+
+
+def _reopened(root: Path, target: Target) -> Corpus:
+    """Open what was written by its bytes: nothing that was recorded here is believed."""
+    boundary = Boundary(target.boundary.prefix, target.boundary.suffix, table=target.holds.table)
+    corpus = open_corpus(root, dtype=target.dtype, boundary=boundary)
+    pool = getattr(corpus.store, "pool", None)
+    if pool is not None:
+        pool.maps = False
+    return corpus
+
+
+def _prove(source: Source, root: Path, target: Target, threads: int, counter: Callable[[int], None]) -> Identity:
+    """Return the identity of source and target; raises `DocumentError` (DOC024) where they are not the same."""
+    flags = not target.reframes(source)
+    written = _reopened(root, target)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(_identity_in_order, source, exceptions=flags, counter=counter)
+            found = identity_by_leaves(Source.of([written]), exceptions=flags, threads=max(1, threads - 1))
+            counter(source.tokens)
+            wanted = other.result()
+    finally:
+        written.close()
+    if found.digest != wanted.digest:
+        where = wanted.first_difference(found)
+        said = "" if where is None else f"the first difference is in {where[0]} {where[1]} .. {where[2]}"
+        raise DocumentError(
+            "DOC024",
+            said,
+            path=root,
+            expected=f"{wanted.digest}, {wanted.documents} documents, {wanted.content_tokens} tokens of content",
+            found=f"{found.digest}, {found.documents} documents, {found.content_tokens} tokens of content",
+        )
+    return found
+
+
+def _identity_in_order(source: Source, *, exceptions: bool, counter: Callable[[int], None]) -> Identity:
+    boundary = source.boundary
+    hasher = IdentityHasher(boundary.prefix, boundary.suffix, exceptions=exceptions)
+    for batch in source.batches(0, source.documents):
+        hasher.update(batch.ids, batch.lengths)
+        counter(len(batch.ids))
+    return hasher.finish()
+
+
+def _together(root: Path, parts: dict[str, Converted]) -> Converted:
+    record_splits(root, parts)
+    one = next(iter(parts.values()))
+    return Converted(
+        path=str(root),
+        format=one.format,
+        dtype=one.dtype,
+        boundary=one.boundary,
+        shards=sum(part.shards for part in parts.values()),
+        documents=sum(part.documents for part in parts.values()),
+        tokens=sum(part.tokens for part in parts.values()),
+        files=(),
+        identity=None,
+        exceptions_in_identity=one.exceptions_in_identity,
+        kept_shards=sum(part.kept_shards for part in parts.values()),
+        exceptions=sum(part.exceptions for part in parts.values()),
+        accepted=one.accepted,
+        splits=parts,
+    )

@@ -1,0 +1,101 @@
+"""What a conversion has done so far, in the target's folder ``.convert``: so that it goes on where it was.
+
+``plan.json`` holds the fingerprint of the plan; one file for each finished shard holds its counts, sizes and hashes. When
+all is done the folder goes and ``convert.json`` stays.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from tokenreel.errors import UsageError
+from tokenreel.formats import WrittenFile
+from tokenreel.formats.writing import FinishedShard
+from tokenreel.store import dumps_canonical, loads_strict, write_bytes_atomic
+from tokenreel.store.atomic import remove_leftovers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tokenreel.convert.planning import PlannedShard
+
+FOLDER = ".convert"
+RECORD = "convert.json"
+RECORD_FORMAT = "tokenreel-convert-1"
+
+
+class Journal:
+    """Records finished shards below `root`; made by `begin`."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / FOLDER
+        self._root = root
+
+    @classmethod
+    def begin(cls, root: Path, fingerprint: str) -> Journal:
+        """Begin, or go on with, the conversion of this fingerprint; leftovers of a killed one are removed.
+
+        Raises `UsageError`: USE015 where another conversion was begun in the folder, USE011 where something else is in it.
+        """
+        journal = cls(root)
+        plan = journal._folder / "plan.json"
+        if plan.is_file():
+            said = plan.read_bytes()
+            if said != dumps_canonical({"fingerprint": fingerprint}):
+                raise UsageError("USE015", path=root, hint=f"rm -r {root}, if what is there is not needed")
+            remove_leftovers(root)
+            return journal
+        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+            raise UsageError("USE011", path=root, hint=f"ls -l {root}")
+        write_bytes_atomic(plan, dumps_canonical({"fingerprint": fingerprint}))
+        return journal
+
+    def finished(self, shard: PlannedShard) -> FinishedShard | None:
+        """Return the record of a shard that is finished and still there, or None."""
+        path = self._path(shard)
+        if not path.is_file():
+            return None
+        said = loads_strict(path.read_bytes(), path)
+        files = tuple(WrittenFile(**file) for file in said["files"])
+        record = FinishedShard(said["name"], said["documents"], said["tokens"], files)
+        for file in record.files:
+            there = self._root / file.path
+            if not there.is_file() or there.stat().st_size != file.bytes:
+                return None
+        return record if record.name == shard.name else None
+
+    def add(self, shard: PlannedShard, record: FinishedShard) -> None:
+        """Record a finished shard."""
+        write_bytes_atomic(self._path(shard), dumps_canonical(asdict(record)))
+
+    def end(self) -> None:
+        """Remove the journal: everything is done and recorded elsewhere."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _path(self, shard: PlannedShard) -> Path:
+        return self._folder / f"{shard.number:06d}.json"
+
+
+def read_record(root: Path) -> dict[str, object] | None:
+    """Return what ``convert.json`` says, or None where there is none that can be read."""
+    from tokenreel.errors import TokenreelError
+
+    path = root / RECORD
+    if not path.is_file():
+        return None
+    try:
+        value = loads_strict(path.read_bytes(), path)
+    except TokenreelError:
+        return None
+    return value if isinstance(value, dict) and value.get("format") == RECORD_FORMAT else None
+
+
+def files_changed(root: Path, files: tuple[WrittenFile, ...]) -> list[str]:
+    """Return the files that are not there any more, or have another size."""
+    return [
+        file.path
+        for file in files
+        if not (root / file.path).is_file() or (root / file.path).stat().st_size != file.bytes
+    ]

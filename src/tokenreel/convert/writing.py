@@ -1,0 +1,56 @@
+"""Write one target shard from its run of documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokenreel.convert.framing import reframe
+from tokenreel.formats.writing import FactsWriter, FinishedShard, WriteOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from tokenreel.convert.fitting import Target
+    from tokenreel.convert.planning import PlannedShard
+    from tokenreel.convert.source import Source
+    from tokenreel.formats.writing import DocumentFacts, Writing
+
+    Facts = Callable[[int, int], Sequence[DocumentFacts]]
+
+
+def write_shard(
+    root: Path,
+    shard: PlannedShard,
+    source: Source,
+    target: Target,
+    writing: Writing,
+    *,
+    facts: Facts | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> FinishedShard:
+    """Write one shard and return what was written; on any error nothing of it stays.
+
+    `facts(first, end)` gives what is known of documents; it is asked where the format holds metadata.
+    """
+    options = WriteOptions(target.dtype, target.boundary, target.options)
+    writer = writing.open_writer(root, shard.name, options)
+    tokens = 0
+    try:
+        for batch in source.batches(shard.begin, shard.end):
+            ids, lengths, weights = batch.ids, batch.lengths, batch.weights
+            if target.reframes(source):
+                others = () if weights is None else (weights,)
+                ids, lengths, _, cut = reframe(ids, lengths, source.boundary, target.boundary, *others)
+                weights = cut[0] if cut else None
+            if facts is not None and isinstance(writer, FactsWriter):
+                writer.add_facts(facts(batch.first, batch.first + len(lengths)))
+            writer.add_documents(ids, lengths, weights if target.holds.weights else None)
+            tokens += len(ids)
+            if progress is not None:
+                progress(len(batch.ids))
+        files = writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+    return FinishedShard(shard.name, shard.end - shard.begin, tokens, files)
