@@ -25,12 +25,14 @@ TREE = ROOT / "src" / "tokenreel"
 
 # A name added to, or taken from, the public surface is changed here too: on purpose.
 PUBLIC = [
+    "Batch",
     "Boundary",
     "Corpus",
     "CorpusKey",
     "DataError",
     "DocTable",
     "DocumentError",
+    "Feed",
     "Flag",
     "FormatError",
     "Hits",
@@ -42,9 +44,11 @@ PUBLIC = [
     "Order",
     "OrderError",
     "RecipeError",
+    "RowPolicy",
     "SourceError",
     "SpanTable",
     "SplitError",
+    "StateError",
     "StorageError",
     "StreamOrder",
     "TokenError",
@@ -54,6 +58,7 @@ PUBLIC = [
     "__version__",
     "explain",
     "open",
+    "open_feed",
 ]
 
 FORBIDDEN_AT_START = {"numpy", "numba", "pyarrow", "tokenizers", "torch"}

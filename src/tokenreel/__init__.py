@@ -23,6 +23,7 @@ from tokenreel.errors import (
     RecipeError,
     SourceError,
     SplitError,
+    StateError,
     StorageError,
     TokenError,
     TokenizerError,
@@ -34,36 +35,46 @@ from tokenreel.errors import (
 if TYPE_CHECKING:
     from tokenreel.corpus.corpus import Corpus
     from tokenreel.corpus.opening import open_corpus as open  # noqa: A004
+    from tokenreel.feed.batch import Batch
+    from tokenreel.feed.feed import Feed
+    from tokenreel.feed.opening import open_feed
     from tokenreel.formats.base import Boundary
     from tokenreel.hashing import Identity, IdentityHasher
     from tokenreel.order.protocol import Hits, Order
     from tokenreel.order.stream import StreamOrder
+    from tokenreel.pack.policy import RowPolicy
     from tokenreel.spans import CorpusKey, DocTable, Flag, SpanTable
 
 __version__ = "0.1.0"
 
 _LAZY = {
+    "Batch": ("tokenreel.feed.batch", "Batch"),
     "Boundary": ("tokenreel.formats.base", "Boundary"),
     "Corpus": ("tokenreel.corpus.corpus", "Corpus"),
     "CorpusKey": ("tokenreel.spans", "CorpusKey"),
     "DocTable": ("tokenreel.spans", "DocTable"),
+    "Feed": ("tokenreel.feed.feed", "Feed"),
     "Flag": ("tokenreel.spans", "Flag"),
     "Hits": ("tokenreel.order.protocol", "Hits"),
     "Identity": ("tokenreel.hashing", "Identity"),
     "IdentityHasher": ("tokenreel.hashing", "IdentityHasher"),
     "Order": ("tokenreel.order.protocol", "Order"),
+    "RowPolicy": ("tokenreel.pack.policy", "RowPolicy"),
     "SpanTable": ("tokenreel.spans", "SpanTable"),
     "StreamOrder": ("tokenreel.order.stream", "StreamOrder"),
     "open": ("tokenreel.corpus.opening", "open_corpus"),
+    "open_feed": ("tokenreel.feed.opening", "open_feed"),
 }
 
 __all__ = [
+    "Batch",
     "Boundary",
     "Corpus",
     "CorpusKey",
     "DataError",
     "DocTable",
     "DocumentError",
+    "Feed",
     "Flag",
     "FormatError",
     "Hits",
@@ -75,9 +86,11 @@ __all__ = [
     "Order",
     "OrderError",
     "RecipeError",
+    "RowPolicy",
     "SourceError",
     "SpanTable",
     "SplitError",
+    "StateError",
     "StorageError",
     "StreamOrder",
     "TokenError",
@@ -87,6 +100,7 @@ __all__ = [
     "__version__",
     "explain",
     "open",
+    "open_feed",
 ]
 
 

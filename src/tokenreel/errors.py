@@ -13,7 +13,9 @@ The tree, with the builtin each class also is and the exit status it ends a comm
     │   ├── ManifestError                    manifests and receipts
     │   ├── SplitError                       splits
     │   ├── TokenizerError                   tokenizers and their engines
-    │   └── OrderError                       orders and spans
+    │   ├── OrderError                       orders and spans
+    │   ├── StateError                       states and ledgers of feeds
+    │   └── ReplayError                      replay indices and traces
     ├── StorageError      OSError        3   could not read or write
     ├── IncompleteError   RuntimeError   4   nothing wrong, not finished
     └── MissingExtra      ImportError    2   an optional dependency is not installed
@@ -298,6 +300,14 @@ class TokenizerError(DataError):
 
 class OrderError(DataError):
     """An order, its parameters or a position in it cannot be right."""
+
+
+class StateError(DataError):
+    """A feed's state or ledger cannot be read, or does not fit the feed."""
+
+
+class ReplayError(DataError):
+    """A replay index, or what is joined to one, is wrong."""
 
 
 class StorageError(TokenreelError, OSError):

@@ -95,6 +95,8 @@ class MixOrder:
     seed: int
     block: int = 1024
     samples: int | None = None
+    starts: tuple[int, ...] = ()
+    """Samples that each component had given before this mixture began; none where it is empty."""
     ready: Phases = field(init=False, repr=False, compare=False)
     """The phases made ready."""
     length: int | None = field(init=False, repr=False, compare=False)
@@ -109,6 +111,9 @@ class MixOrder:
             raise OrderError("ORD002", "seed", expected="0 .. 2**64 - 1", found=self.seed)
         if self.samples is not None and not 0 <= self.samples < FARTHEST:
             raise OrderError("ORD002", "samples", expected="0 .. 2**62 - 1", found=self.samples)
+        if self.starts and (len(self.starts) != len(self.components) or min(self.starts) < 0):
+            expected = "one a component, none negative"
+            raise OrderError("ORD002", "starts", expected=expected, found=list(self.starts))
         names = [component.name for component in self.components]
         if len(set(names)) != len(names):
             raise OrderError("ORD002", "names of components", expected="different ones", found=names)
@@ -147,8 +152,12 @@ class MixOrder:
         supply = self.components[component].supply
         if supply is None:
             return None
+        supply = max(0, supply - self._start(component))
         end = int(self.ready.samples_of(component, np.array([supply], dtype=np.int64))[0])
         return None if end < 0 else end
+
+    def _start(self, component: int) -> int:
+        return self.starts[component] if self.starts else 0
 
     @property
     def children(self) -> tuple[Order, ...]:
@@ -184,6 +193,7 @@ class MixOrder:
             "length": self.length,
             "phases": self._phases_until(FARTHEST if self.length is None else self.length),
             "seed": self.seed,
+            **self._begun(),
         }
         return fingerprint(self.name, parameters, self.corpora)
 
@@ -203,9 +213,12 @@ class MixOrder:
             wraps = child.length is not None and cursors[c] > child.length
             until = child.fingerprint_until(reached)
             children.append([c, self._first_corpus(c), until, child.length if wraps else None])
-        return fingerprint(
-            self.name, {"block": self.block, "children": children, "phases": phases, "seed": self.seed}, ()
-        )
+        parameters = {"block": self.block, "children": children, "phases": phases, "seed": self.seed, **self._begun()}
+        return fingerprint(self.name, parameters, ())
+
+    def _begun(self) -> dict[str, object]:
+        begun = [(c, start) for c, start in enumerate(self.starts) if start]
+        return {"starts": begun} if begun else {}
 
     def _phases_until(self, i: int) -> list[tuple[int, list[tuple[int, int]]]]:
         begun = zip(self.ready.begins.tolist(), self.ready.units, strict=True)
@@ -215,13 +228,17 @@ class MixOrder:
         return sum(len(child.corpora) for child in self.children[:component])
 
     def cursors_at(self, samples: npt.ArrayLike) -> I64:
-        """Return ``[n, c]``: samples that each component has given before each of `samples` (the length included)."""
+        """Return ``[n, c]``: samples that each component has given before each of `samples` (the length included).
+
+        Those it had given before the mixture began count among them.
+        """
         import numpy as np
 
         asked = np.asarray(samples, dtype=np.int64).reshape(-1)
         if asked.size:
             self._check(int(asked.min()), int(asked.max()))
-        return self.ready.cursors_at(asked)
+        cursors = self.ready.cursors_at(asked)
+        return cursors + np.array(self.starts, dtype=np.int64) if self.starts else cursors
 
     def counts_between(self, i: int, j: int) -> I64:
         """Return how many of samples [i, j) are of each component."""
@@ -243,8 +260,10 @@ class MixOrder:
         if flat.size:
             self._check(int(flat.min()), int(flat.max()) + 1)
         components, numbers = self.ready.places_at(flat)
+        if self.starts:
+            numbers += np.array(self.starts, dtype=np.int64)[components]
         for c, child in enumerate(self.children):
-            if child.length is not None and self.components[c].supply != child.length:
+            if child.length is not None and (self.starts or self.components[c].supply != child.length):
                 mine = components == c
                 numbers[mine] %= max(1, child.length)
         return components.reshape(asked.shape), numbers.reshape(asked.shape)
@@ -299,7 +318,7 @@ class MixOrder:
                 low, high = max(first - number * size, 0), min(last - number * size, size)
                 found.append((child.locate(local, docs, low, high), number * size))
         numbers = np.concatenate([np.empty(0, np.int64), *(hits.sample + shift for hits, shift in found)])
-        sample = self.ready.samples_of(c, numbers)
+        sample = self.ready.samples_of(c, numbers - self._start(c))
         document, extent, begin, length = (
             np.concatenate([np.empty(0, np.int64), *(getattr(hits, column) for hits, _ in found)])
             for column in ("document", "extent", "begin", "length")
@@ -311,7 +330,7 @@ class MixOrder:
     def prepare(self, cache: object = None) -> MixOrder:
         """Return the mixture of prepared components."""
         parts = (replace(component, order=component.order.prepare(cache)) for component in self.components)
-        return MixOrder(tuple(parts), self.phases, self.seed, self.block, self.samples)
+        return MixOrder(tuple(parts), self.phases, self.seed, self.block, self.samples, self.starts)
 
     def describe(self) -> Node:
         """Return the phases with their weights, then the components."""

@@ -2,6 +2,7 @@
 
 Sample k is the tokens ``[k*S, k*S + S)`` of the stream and, with look-ahead, the label at ``k*S + S``. Everything is
 closed form: memory is O(1) and seeking is free. The tail that fills no row is not read; `dropped` says how long it is.
+Rows may begin at another token than the first: k*S then counts from `origin`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class StreamOrder:
     shard_tokens: tuple[int, ...] = ()
     table: DocTable | None = field(default=None, repr=False, compare=False)
     """Needed by `locate` only."""
+    origin: int = 0
+    """Token that sample 0 begins with."""
 
     name: ClassVar[str] = "stream@1"
     children: ClassVar[tuple[Order, ...]] = ()
@@ -55,6 +58,8 @@ class StreamOrder:
             raise OrderError("ORD002", "row_tokens", expected="1 .. 2**31 - 1", found=self.row_tokens)
         if self.row_ahead not in (0, 1):
             raise OrderError("ORD002", "row_ahead", expected="0 or 1", found=self.row_ahead)
+        if not 0 <= self.origin <= self.key.tokens:
+            raise OrderError("ORD002", "origin", expected=f"0 .. {self.key.tokens}", found=self.origin)
         if self.shard_tokens and (sum(self.shard_tokens) != self.key.tokens or min(self.shard_tokens) < 0):
             raise OrderError(
                 "ORD002", "the shards' tokens do not sum", expected=self.key.tokens, found=sum(self.shard_tokens)
@@ -75,18 +80,21 @@ class StreamOrder:
     @property
     def length(self) -> int:
         """Whole rows in the stream."""
-        return max(0, (self.key.tokens - self.row_ahead) // self.row_tokens)
+        return max(0, (self.key.tokens - self.origin - self.row_ahead) // self.row_tokens)
 
     @property
     def dropped(self) -> int:
-        """Stored tokens that no row holds, the last row's look-ahead not counted among them; all when there is no row."""
+        """Stored tokens from `origin` on that no row holds, the last row's look-ahead not counted; all when there is no row."""
         read = self.length * self.row_tokens + self.row_ahead if self.length else 0
-        return self.key.tokens - read
+        return self.key.tokens - self.origin - read
 
     @property
     def fingerprint(self) -> str:
         """Hash of name, parameters and corpus key; the shards' sizes do not enter."""
-        return fingerprint(self.name, {"row_ahead": self.row_ahead, "row_tokens": self.row_tokens}, self.corpora)
+        origin = {"origin": self.origin} if self.origin else {}
+        return fingerprint(
+            self.name, {"row_ahead": self.row_ahead, "row_tokens": self.row_tokens, **origin}, self.corpora
+        )
 
     def fingerprint_until(self, i: int) -> str:
         """Return the whole fingerprint: two streams share a prefix only when they are the same."""
@@ -133,7 +141,7 @@ class StreamOrder:
 
         splits = np.arange(len(samples) + 1, dtype=np.int64)
         flags = Flag.AHEAD if self.row_ahead else 0
-        return SpanTable.of(splits, samples * self.row_tokens, self.row_tokens, flags=int(flags))
+        return SpanTable.of(splits, self.origin + samples * self.row_tokens, self.row_tokens, flags=int(flags))
 
     def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
         """Yield blocks of at most 65,536 samples."""
@@ -159,11 +167,11 @@ class StreamOrder:
         sizes = np.array([int(self.table.lengths(int(d), int(d) + 1)[0]) for d in docs], dtype=np.int64)
         columns: list[tuple[int, int, int, int]] = []
         for document, begin, size in zip(docs.tolist(), begins.tolist(), sizes.tolist(), strict=True):
-            first = max(lo, begin // self.row_tokens)
-            last = min(hi, -(-(begin + size) // self.row_tokens))
+            first = max(lo, (begin - self.origin) // self.row_tokens)
+            last = min(hi, -(-(begin + size - self.origin) // self.row_tokens))
             for sample in range(first, last if size else first):
-                low = max(begin, sample * self.row_tokens)
-                high = min(begin + size, (sample + 1) * self.row_tokens)
+                low = max(begin, self.origin + sample * self.row_tokens)
+                high = min(begin + size, self.origin + (sample + 1) * self.row_tokens)
                 columns.append((document, sample, low, high - low))
         table: Any = np.array(columns, dtype=np.int64).reshape(-1, 4).T
         return Hits(table[0], table[1], np.zeros_like(table[0]), table[2], table[3])
@@ -174,7 +182,8 @@ class StreamOrder:
 
     def describe(self) -> Node:
         """Return one line."""
-        text = f"{self.name} [{self.length:,} samples x {self.row_tokens:,} tokens] {self.key.digest[:12]}"
+        origin = f" from token {self.origin:,}" if self.origin else ""
+        text = f"{self.name} [{self.length:,} samples x {self.row_tokens:,} tokens{origin}] {self.key.digest[:12]}"
         return Node(text)
 
     def _check(self, i: int, j: int) -> None:
