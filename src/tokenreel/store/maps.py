@@ -16,6 +16,7 @@ from tokenreel.store.atomic import read_error
 from tokenreel.store.base import bounds_checked
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
 COPY_LIMIT = 1 << 22
@@ -233,6 +234,31 @@ class PooledReader:
         view.flags.writeable = False
         return view
 
+    def mapped(self) -> MappedFile | None:
+        """Return the whole file as memory, or None where it cannot be mapped; raises `StorageError` (STO004).
+
+        For reading many places at once. The memory stays as long as what is returned; ask `MappedFile.check` before each
+        use, because a file that was cut short since would end the process.
+        """
+        import numpy as np
+
+        handle = self._handle()
+        handle.check_size()
+        found = self._pool.map(handle)
+        return None if found is None else MappedFile(np.frombuffer(found, dtype=np.uint8), handle)
+
     def close(self) -> None:
         """Give the handle back to the system; arrays handed out stay valid."""
         self._pool.drop(self._path)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MappedFile:
+    """A file's bytes as memory, with the means to see that it still has its size."""
+
+    data: npt.NDArray[np.uint8]
+    _handle: _Handle
+
+    def check(self) -> None:
+        """Raise `StorageError` (STO004) when the file changed size. Cost: one `fstat`."""
+        self._handle.check_size()
