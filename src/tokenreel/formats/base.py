@@ -83,6 +83,8 @@ class Found:
     """Path below the root, without suffix."""
     files: tuple[str, ...]
     """Its files, the one with the ids first."""
+    order: str = ""
+    """What it is sorted by instead of its name, where an index says another order than that of names."""
 
 
 @dataclass(frozen=True, slots=True)

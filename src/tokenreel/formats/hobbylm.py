@@ -16,22 +16,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.errors import FormatError
+from tokenreel.formats.llmc import open_file as open_llmc
 from tokenreel.store import loads_strict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     import numpy.typing as npt
 
     from tokenreel.formats.base import Edges
+    from tokenreel.formats.flat import FlatShard
     from tokenreel.store.base import Store
 
     Entries = dict[str, npt.NDArray[np.int64]]
 
+FORMAT = "hobbylm-v1"
 INDEX, DOCS = "_index.json", "_docs.jsonl"
 FIELDS = (("shard", "shard_file", "file"), ("offset", "start"), ("length", "num_tokens", "n_tokens"))
 RESERVED = {name for names in FIELDS for name in names} | {"source"}
 _NUMBERED = re.compile(r"_\d+$")
+
+
+def prefix_of(name: str) -> str:
+    """Return a shard's name without its number; the name itself where it has none.
+
+    >>> prefix_of("a/wiki_000000"), prefix_of("wiki")
+    ('a/wiki', 'wiki')
+    """
+    return _NUMBERED.sub("", name)
 
 
 def sidecars_of(store: Store, name: str) -> tuple[str, ...]:
@@ -41,10 +53,15 @@ def sidecars_of(store: Store, name: str) -> tuple[str, ...]:
     >>> sidecars_of(MemoryStore({"a/wiki_index.json": b"[]"}), "a/wiki_000000")
     ('a/wiki_index.json',)
     """
-    prefix = _NUMBERED.sub("", name)
+    prefix = prefix_of(name)
     if prefix == name:
         return ()
     return tuple(path for path in (prefix + INDEX, prefix + DOCS) if store.exists(path))
+
+
+def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> FlatShard:
+    """Open a shard, an llm.c shard of version 1; the tables beside it are the corpus's. Raises as `llmc.open_file`."""
+    return open_llmc(store, path, accept=accept, named=FORMAT)
 
 
 def document_tables(store: Store, sidecars: Iterable[str], sizes: Mapping[str, int]) -> Entries:
@@ -68,10 +85,14 @@ def document_tables(store: Store, sidecars: Iterable[str], sizes: Mapping[str, i
             if shard in sizes:
                 tables[shard] = _tiled(rows, sizes[shard], shard, path, store)
             elif not store.exists(shard):
-                raise _error(store, "SID006", path, f"{shard} is not there", expected=", ".join(sizes), found=shard)
+                raise sidecar_error(
+                    store, "SID006", path, f"{shard} is not there", expected=", ".join(sizes), found=shard
+                )
     for shard in sizes:
         if shard not in tables:
-            raise _error(store, "SID006", shard, "no entry is in it", expected=f"entries in {', '.join(sidecars)}")
+            raise sidecar_error(
+                store, "SID006", shard, "no entry is in it", expected=f"entries in {', '.join(sidecars)}"
+            )
     return tables
 
 
@@ -88,22 +109,23 @@ def _by_shard(store: Store, path: str) -> Entries:
         value = loads_strict(data, f"{store.root}/{path}")
         items = value.get("documents") if isinstance(value, dict) else value
         if not isinstance(items, list):
-            raise _error(store, "SID001", path, expected="a list of documents", found=type(items).__name__)
+            raise sidecar_error(store, "SID001", path, expected="a list of documents", found=type(items).__name__)
     folder = path.rpartition("/")[0]
     rows: dict[str, list[tuple[int, int]]] = {}
     for number, item in enumerate(items):
-        shard, offset, length = _entry(store, path, number, item)
+        shard, offset, length = entry_of(store, path, number, item)
         rows.setdefault(f"{folder}/{shard}" if folder else shard, []).append((offset, length))
     return {shard: np.array(sorted(found), dtype=np.int64).reshape(-1, 2) for shard, found in rows.items()}
 
 
-def _entry(store: Store, path: str, number: int, item: Any) -> tuple[str, int, int]:
+def entry_of(store: Store, path: str, number: int, item: Any) -> tuple[str, int, int]:
+    """Return (shard, offset, length) of one entry; raises `FormatError` (SID001, SID005)."""
     if isinstance(item, dict):
         said = [[item[name] for name in names if name in item] for names in FIELDS]
         inner = item.get("meta")
         twice = sorted(RESERVED & set(inner)) if isinstance(inner, dict) else []
         if twice or any(len(values) > 1 for values in said):
-            raise _error(
+            raise sidecar_error(
                 store, "SID005", path, document=number, expected="each field once, none of them in meta",
                 found=", ".join(twice) or ", ".join(sorted(RESERVED & set(item))),
             )  # fmt: skip
@@ -114,7 +136,7 @@ def _entry(store: Store, path: str, number: int, item: Any) -> tuple[str, int, i
         case [str(shard), int(offset), int(length)] if shard and not any(isinstance(v, bool) for v in values):
             if max(offset, length, -offset, -length) >> 62 == 0:
                 return shard, offset, length
-    raise _error(store, "SID001", path, document=number, expected="shard, offset, length", found=str(item)[:120])
+    raise sidecar_error(store, "SID001", path, document=number, expected="shard, offset, length", found=str(item)[:120])
 
 
 def _tiled(rows: npt.NDArray[np.int64], tokens: int, shard: str, path: str, store: Store) -> Edges:
@@ -123,14 +145,14 @@ def _tiled(rows: npt.NDArray[np.int64], tokens: int, shard: str, path: str, stor
     if len(wrong):
         k = int(wrong[0])
         found = f"[{int(begins[k])}, {int(begins[k] + lengths[k])})"
-        raise _error(store, "SID002", path, shard=shard, expected=f"within [0, {tokens})", found=found)
+        raise sidecar_error(store, "SID002", path, shard=shard, expected=f"within [0, {tokens})", found=found)
     edges = np.append(begins, tokens)
     ends = np.concatenate(([0], begins + lengths))
     apart = np.flatnonzero(edges != ends)
     if len(apart):
         k = int(apart[0])
         what = "a gap" if edges[k] > ends[k] else "an overlap"
-        raise _error(store, "SID003", path, f"{what} at token {int(ends[k])}", shard=shard,
+        raise sidecar_error(store, "SID003", path, f"{what} at token {int(ends[k])}", shard=shard,
                      expected=f"a document from {int(ends[k])} on", found=int(edges[k]))  # fmt: skip
     return edges
 
@@ -141,11 +163,11 @@ def _same(one: str, entries: Entries, path: str, other: Entries, store: Store) -
         if a is None or b is None or not np.array_equal(a, b):
             counts = [0 if rows is None else len(rows) for rows in (a, b)]
             what = "" if counts[0] != counts[1] else ", other offsets or lengths"
-            raise _error(store, "SID004", path, shard=shard,
+            raise sidecar_error(store, "SID004", path, shard=shard,
                          expected=f"{counts[0]} documents, as in {one}", found=f"{counts[1]}{what}")  # fmt: skip
 
 
-def _error(
+def sidecar_error(
     store: Store,
     code: str,
     path: str,
@@ -156,6 +178,7 @@ def _error(
     expected: object = None,
     found: object = None,
 ) -> FormatError:
+    """Return the error for something wrong with a table."""
     return FormatError(
         code,
         message,

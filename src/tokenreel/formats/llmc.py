@@ -9,6 +9,7 @@ Source: llm.c's ``dev/data/data_common.py`` and ``llmc/dataloader.h``.
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokenreel.errors import FormatError
@@ -51,7 +52,12 @@ def recognise(reader: Reader) -> str | None:
 
 
 def recognise_files(store: Store, entries: Sequence[Entry]) -> list[Found]:
-    """Return the ``.bin`` files of a listing that are meant to be llm.c shards; one read of each."""
+    """Return the ``.bin`` files of a listing that are meant to be llm.c shards; one read of each.
+
+    Where HobbyLM's tables stand beside any of a folder, those of version 1 are HobbyLM's.
+    """
+    from tokenreel.formats.hobbylm import FORMAT, sidecars_of
+
     found = []
     for path in (entry.path for entry in entries if entry.path.endswith(".bin")):
         reader = store.reader(path)
@@ -61,11 +67,25 @@ def recognise_files(store: Store, entries: Sequence[Entry]) -> list[Found]:
             reader.close()
         if form:
             found.append(Found(form, path[:-4], (path,)))
-    return found
+    tabled = {shard.name.rpartition("/")[0] for shard in found if sidecars_of(store, shard.name)}
+    return [
+        replace(shard, format=FORMAT)
+        if shard.format == "llmc-v1" and shard.name.rpartition("/")[0] in tabled
+        else shard
+        for shard in found
+    ]
 
 
-def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> FlatShard:  # noqa: ARG001
+def open_file(
+    store: Store,
+    path: str,
+    *,
+    accept: Collection[str] = (),  # noqa: ARG001
+    named: str | None = None,
+) -> FlatShard:
     """Open a shard; O(1). Raises `FormatError` (LMC001 .. LMC009) with the first thing wrong; nothing is overruled.
+
+    `named` is the format's name where it is another's: HobbyLM's.
 
     >>> from tokenreel.store import MemoryStore
     >>> data = struct.pack("<3i", 20240520, 1, 2).ljust(1024, bytes(1)) + struct.pack("<2H", 50256, 7)
@@ -86,7 +106,7 @@ def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> FlatS
                 found=problem.found,
             )
         form, _, dtype = KINDS[struct.unpack("<i", reader.read(0, 4))[0]]
-        return FlatShard(form, path, reader, dtype, HEADER_BYTES)
+        return FlatShard(named or form, path, reader, dtype, HEADER_BYTES)
     except BaseException:
         reader.close()
         raise

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 NPY_MAGIC = b"\x93NUMPY"
 WIDTHS = {"uint16": "<u2", "uint32": "<u4"}
+GIVEN = tuple(WIDTHS)
 STRETCHES = 64
 STRETCH_BYTES = 1 << 14
 INTERLEAVED = 0.4
@@ -117,6 +118,15 @@ def prove_dtype(reader: Reader, vocab: int) -> str | None:
         if int(ids.max()) < vocab and not contradiction(data, dtype):
             possible.append(dtype)
     return possible[0] if len(possible) == 1 else None
+
+
+def prove(store: Store, path: str, vocab: int) -> str | None:
+    """Return what `prove_dtype` says of a file."""
+    reader = store.reader(path)
+    try:
+        return prove_dtype(reader, vocab)
+    finally:
+        reader.close()
 
 
 def is_npy(reader: Reader) -> bool:

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 RECOGNITION: tuple[str, ...] = (
     "tokenreel.formats.megatron:recognise_pairs",
     "tokenreel.formats.llmc:recognise_files",
+    "tokenreel.formats.datatrove:recognise",
+    "tokenreel.formats.olmo:recognise",
+    "tokenreel.formats.litdata:recognise",
+    "tokenreel.formats.mds:recognise",
+    "tokenreel.formats.ounce:recognise",
 )
 """In order of detection. A function gets all files that nothing took yet, and takes those of what it returns."""
 
@@ -35,11 +40,14 @@ WHERE_NOTHING_ELSE_IS: tuple[str, ...] = ("tokenreel.formats.raw:recognise_npy",
 GROUPS: tuple[tuple[str, ...], ...] = (
     (".bin", ".idx"),
     (".npy", ".csv.gz"),
+    (".ds", ".ds.index", ".ds.metadata", ".ds.loss"),
 )
 """Suffixes of files that make one shard, the one with the ids first."""
 
 WAITING = "-"
 """A format whose name ends so waits for its dtype: ``raw-`` becomes ``raw-uint16``."""
+PROVED_BY = {f"raw{WAITING}": "tokenreel.formats.raw", f"mds{WAITING}": "tokenreel.formats.mds"}
+"""Where it is asked for: the module's ``GIVEN``, dtypes that may be given, and ``prove(store, path, vocab)``."""
 _DIGITS = re.compile(r"\d+")
 
 
@@ -48,7 +56,7 @@ class Recognised:
     """What a folder holds."""
 
     found: tuple[Found, ...]
-    """In byte order of name; some may wait for their dtype."""
+    """In byte order of name, or of what an index says; some may wait for their dtype."""
     pairs: bool
     """Whether any file is an ``.idx``: then a lone ``.bin`` has lost its own."""
 
@@ -74,7 +82,7 @@ def recognise(store: Store, entries: Iterable[Entry]) -> Recognised:
     if not found:
         for place in WHERE_NOTHING_ELSE_IS:
             left = _ask(place, store, left, found)
-    return Recognised(tuple(sorted(found, key=lambda shard: os.fsencode(shard.name))), pairs)
+    return Recognised(tuple(sorted(found, key=lambda shard: os.fsencode(shard.order or shard.name))), pairs)
 
 
 def _ask(place: str, store: Store, left: list[Entry], found: list[Found]) -> list[Entry]:
@@ -108,26 +116,21 @@ def shards_of(
     """
     import numpy as np
 
-    from tokenreel.formats.raw import WIDTHS, prove_dtype
-
     seen = recognise(store, entries)
     if not seen.waiting:
         return list(seen.found)
     first = seen.waiting[0].files[0]
+    module = importlib.import_module(PROVED_BY[seen.waiting[0].format])
     given = None if dtype is None else np.dtype(dtype)
-    told = next((name for name, code in WIDTHS.items() if given is not None and given == np.dtype(code)), None)
+    told = next((name for name in module.GIVEN if given is not None and given == np.dtype(name)), None)
     if given is None and vocab is not None:
-        reader = store.reader(first)
-        try:
-            told = prove_dtype(reader, vocab)
-        finally:
-            reader.close()
+        told = module.prove(store, first, vocab)
     if told is None:
-        found = given.name if given is not None else f"a vocabulary of {vocab}, which fits both or neither"
+        found = given.name if given is not None else f"a vocabulary of {vocab}, which fits several or none"
         raise FormatError(
             "FLT001",
             path=f"{store.root.rstrip('/')}/{first}",
-            expected=f"dtype {' or '.join(WIDTHS)}, or a header, or an .idx beside it",
+            expected=f"dtype {' or '.join(module.GIVEN)}, or a header, or an .idx beside it",
             found=None if given is None and vocab is None else found,
             hint='tokenreel.open(PATH, dtype="uint16"), or dtype = "uint16" in the [[corpus]] of a run file',
         )

@@ -1,6 +1,6 @@
 """What every writable format gives `convert`: what it can hold, and a writer for one shard.
 
-A writing module has a constant ``HOLDS``, a function ``open_writer(root, name, options)``, and, where a corpus has files
+A writing module has a constant ``HOLDS`` (a dictionary by name of format, where it writes several), a function ``open_writer(root, name, options)``, and, where a corpus has files
 of its own beside those of its shards (``index.json``, sidecars), ``finish_folder(root, shards, options)``. Its row of the
 registry names the first, ``writer="open_writer"``, or ``writer="MODULE:open_writer"`` where writing is a module of its own.
 A module may have ``shard_name(number, options)``, where its files have names of their own (``chunk-0-3``). The shortest
@@ -155,8 +155,9 @@ def writing_of(row: Format) -> Writing:
         raise UsageError("USE014", expected="a format that is written", found=row.name, hint="tokenreel formats")
     module_name, _, function = row.writer.rpartition(":")
     module = importlib.import_module(module_name or row.module)
+    holds = module.HOLDS
     return Writing(
-        cast("Holds", module.HOLDS),
+        cast("Holds", holds[row.name] if isinstance(holds, dict) else holds),
         getattr(module, function),
         getattr(module, "finish_folder", None),
         getattr(module, "shard_name", None),
