@@ -13,7 +13,7 @@ from tokenreel.corpus.manifest import parse_manifest
 from tokenreel.corpus.streamed import StreamCorpus
 from tokenreel.errors import DocumentError, FormatError, ManifestError, StorageError, TokenError, UsageError
 from tokenreel.formats import Boundary, Found, open_shard, shards_of
-from tokenreel.formats.hobbylm import sidecars_of
+from tokenreel.formats.hobbylm import prefix_of, sidecars_of
 from tokenreel.formats.recognising import GROUPS, group_of
 from tokenreel.formats.registry import format_named
 from tokenreel.store import Entry, LocalStore, read_json
@@ -102,7 +102,7 @@ def _open(store: Store, listing: list[Entry], path: str, asked: Asked) -> Corpus
         raise DocumentError("DOC006", path=path, found=f"{len(listing)} files", hint="tokenreel formats")
     entries = {shard.name: _entry(store, shard, asked.accept) for shard in found}
     flat = _one_format(entries.values(), path)
-    splits = None if asked.only else splits_of(entries, in_names=flat)
+    splits = None if asked.only else _splits(store, listing, entries, in_names=flat)
     _one_dtype(entries.values())
     recorded = {} if manifest is None or asked.only else _identities(manifest)
     shards = () if splits else tuple(entries.values())
@@ -114,6 +114,26 @@ def _open(store: Store, listing: list[Entry], path: str, asked: Asked) -> Corpus
     sidecars = _sidecars(store, entries)
     declared = Boundary(boundary.prefix, boundary.suffix, table=bool(sidecars))
     return StreamCorpus(store, path, shards, declared, by_split, accept=asked.accept, sidecars=sidecars)
+
+
+def _sidecars(store: Store, names: Iterable[str]) -> tuple[str, ...]:
+    prefixes = dict.fromkeys(prefix_of(name) + "_0" for name in names if prefix_of(name) != name)
+    return tuple(dict.fromkeys(sidecar for name in prefixes for sidecar in sidecars_of(store, name)))
+
+
+def _splits(
+    store: Store, listing: list[Entry], entries: dict[str, ShardEntry], *, in_names: bool
+) -> dict[str, list[str]] | None:
+    """Return the names of shards by split, as paths or an ounce manifest say; raises `FormatError` (OFF009, OFF010)."""
+    if any(entry.format == "ounce-v1" for entry in entries.values()):
+        from tokenreel.formats.ounce_manifest import check_shards
+
+        by_file = {entry.files[0]: name for name, entry in entries.items()}
+        said = check_shards(store, {entry.path: entry.size for entry in listing if entry.path in by_file})
+        if said is not None:
+            split = {name: [by_file[file] for file in files] for name, files in said.items()}
+            return split if set(split) != {"train"} else None
+    return splits_of(entries, in_names=in_names)
 
 
 def _one_format(entries: Iterable[ShardEntry], path: str) -> bool:
@@ -147,6 +167,7 @@ def _from_manifest(
     store: Store, listing: list[Entry], path: str, manifest: Manifest, boundary: Boundary, accept: tuple[str, ...]
 ) -> Corpus:
     sizes = {entry.path: entry.size for entry in listing}
+    streamed = format_named(manifest.shard_format).streamed
     splits: dict[str, tuple[ShardEntry, ...]] = {}
     for name, split in manifest.splits.items():
         for file in (file for shard in split.shards for file in shard.files):
@@ -156,8 +177,8 @@ def _from_manifest(
                 manifest.shard_format,
                 shard.name,
                 tuple(file.path for file in shard.files),
-                shard.documents,
-                shard.sequences,
+                1 if streamed else shard.documents,
+                1 if streamed else shard.sequences,
                 shard.tokens,
                 manifest.dtype,
             )
@@ -178,20 +199,31 @@ def _from_manifest(
             accept=accept,
             sidecars=sidecars,
         )
-    return Corpus(
+    by_split = {} if single is not None else splits
+    recorded = _identities(manifest)
+    if not streamed:
+        return Corpus(
+            store,
+            path,
+            single or (),
+            boundary,
+            by_split,
+            manifest=manifest,
+            recorded_identity=recorded,
+            accept=accept,
+        )
+    names = [entry.name for entries in splits.values() for entry in entries]
+    return StreamCorpus(
         store,
         path,
         single or (),
         boundary,
-        {} if single is not None else splits,
+        by_split,
         manifest=manifest,
-        recorded_identity=_identities(manifest),
+        recorded_identity=recorded,
         accept=accept,
+        sidecars=_sidecars(store, names),
     )
-
-
-def _sidecars(store: Store, names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(sidecar for name in names for sidecar in sidecars_of(store, name)))
 
 
 def _same_size(root: str, path: str, said: int, sizes: dict[str, int]) -> None:

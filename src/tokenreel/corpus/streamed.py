@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokenreel.formats import Boundary, Shard
+    from tokenreel.formats.hobbylm_facts import SidecarFacts
     from tokenreel.spans import DocTable
 
     Ids = npt.NDArray[np.integer[Any]]
@@ -129,6 +130,31 @@ class StreamCorpus(Corpus):
         from dataclasses import replace
 
         return self if self._is_all else replace(self, lo=0, hi=None)
+
+    def facts(self) -> SidecarFacts | None:
+        """Return what the tables beside the shards say of the documents of all shards, or None where they say nothing.
+
+        Documents are counted from the first of the first shard. Raises what `hobbylm_facts.SidecarFacts` raises.
+        """
+        from tokenreel.formats.hobbylm import DOCS
+        from tokenreel.formats.hobbylm_facts import SidecarFacts
+
+        self._whole()
+        if not any(path.endswith(DOCS) for path in self.sidecars):
+            return None
+        return SidecarFacts(self.store, self.sidecars, [entry.files[0] for entry in self.entries])
+
+    def head_fragment(self) -> int:
+        """Return how many ids stand before the first declared prefix: the rest of a document that begins elsewhere.
+
+        0 where no prefix is declared or a table says the documents. Where not 0, this is a part of a corpus, or one that
+        lost its first shard, and its document 0 is cut. Finds the documents.
+        """
+        prefix = self.boundary.prefix
+        edges = self.edges()
+        if not prefix or self.boundary.table or len(edges) < 2:
+            return 0
+        return 0 if tuple(self._read(0, min(len(prefix), int(edges[-1]))).tolist()) == prefix else int(edges[1])
 
     # -- counts -------------------------------------------------------------------------------------------------------
 
