@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokenreel.feed.placement import Placement
+    from tokenreel.feed.placement import Share
     from tokenreel.feed.schedule import Steps
     from tokenreel.order.protocol import Order
 
@@ -76,15 +76,13 @@ class Lends(Protocol):
 def batches(
     order: Order,
     steps: Steps,
-    placed: Placement,
-    rank: int,
-    world: int,
+    share: Share,
     gather: Gathers,
     buffers: Lends,
     first: int,
     resolved: Callable[[SpanTable], SpanTable] | None = None,
 ) -> Iterator[Batch]:
-    """Yield the batches of `rank` from step `first` on, to the end of `steps`.
+    """Yield the batches of one rank from step `first` on, to the end of `steps`.
 
     The order is asked for the spans of one step, then of four, of sixteen, as far as `ROWS` and `EXTENTS` go: the first
     batch comes soon, and later ones cost no more than a slice of a table. `resolved` is what splits extents at the edges of
@@ -93,7 +91,7 @@ def batches(
     step, ask = first, 1
     while not steps.over(step):
         ranges = steps.ranges(step, ask)
-        placed_ids = [placed.of(begin, count, rank, world) for begin, count in ranges]
+        placed_ids = [share.of(begin, count) for begin, count in ranges]
         ids = steps.wrapped(placed_ids[0] if len(placed_ids) == 1 else np.concatenate(placed_ids))
         ids.flags.writeable = False
         table, sources = spans_of(order, ids), order.components_at(ids)
@@ -104,8 +102,16 @@ def batches(
         for number, (begin, count) in enumerate(ranges):
             end = row + len(placed_ids[number])
             rows = table_rows(table, row, end)
-            arrays = gather.batch(rows, buffers.take(end - row))
-            yield Batch(step + number, begin, count, ids[row:end], sources[row:end], arrays, rows)
+            # Not by name: buffers held here could not be used again.
+            yield Batch(
+                step + number,
+                begin,
+                count,
+                ids[row:end],
+                sources[row:end],
+                gather.batch(rows, buffers.take(end - row)),
+                rows,
+            )
             row = end
         step += len(ranges)
         if len(ids) * 4 <= ROWS and table.extents * 4 <= EXTENTS:

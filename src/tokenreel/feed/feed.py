@@ -12,16 +12,19 @@ from tokenreel.feed.prefetch import Prefetch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    import numpy.typing as npt
+
     from tokenreel.config.run import Schedule
     from tokenreel.corpus.corpus import Corpus
     from tokenreel.feed.batch import Batch, Lends
     from tokenreel.feed.gather import Gatherer
     from tokenreel.feed.ledger import Ledger
-    from tokenreel.feed.placement import Placement
+    from tokenreel.feed.placement import Share
     from tokenreel.feed.schedule import Cursor, Steps
     from tokenreel.feed.state import State
     from tokenreel.order.protocol import Order
     from tokenreel.pack.policy import RowPolicy
+    from tokenreel.spans import DocTable, SpanTable
 
 
 class Feed:
@@ -39,9 +42,7 @@ class Feed:
         policy: RowPolicy,
         steps: Steps,
         *,
-        rank: int,
-        world: int,
-        placement: Placement,
+        share: Share,
         gatherer: Callable[[], Gatherer],
         buffers: Callable[[], Lends],
         prefetch: int = 2,
@@ -54,7 +55,8 @@ class Feed:
         self.policy = policy
         self.steps = steps
         """Which samples each step takes."""
-        self.rank, self.world, self.placement = rank, world, placement
+        self.share = share
+        """Which rank of how many, and how samples are dealt."""
         self.incomplete = incomplete
         """Corpora taken without their COMPLETE.json."""
         self.ledger = ledger
@@ -67,6 +69,7 @@ class Feed:
         self._process = os.getpid()
         self._closed = False
         self._owned = owned
+        self._tables: tuple[DocTable, ...] | None = None
 
     # -- where it stands ------------------------------------------------------------------------------------------------
 
@@ -74,6 +77,16 @@ class Feed:
     def schedule(self) -> Schedule:
         """Samples of each step."""
         return self.steps.schedule
+
+    @property
+    def rank(self) -> int:
+        """Which of the data-parallel ranks this is."""
+        return self.share.rank
+
+    @property
+    def world(self) -> int:
+        """Data-parallel ranks."""
+        return self.share.world
 
     @property
     def cursor(self) -> Cursor:
@@ -147,19 +160,47 @@ class Feed:
             raise StateError("STA003", f"step {step}", expected=f"{self.steps.cursor.step} .. {stop}", found=step)
         return next(self._batches(step))
 
+    def rows(self, samples: npt.ArrayLike) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of any samples of the order, in the order asked, repeats included; the feed stays where it is."""
+        self._check_open()
+        if self._gatherer is None:
+            self._gatherer = self._new_gatherer()
+        table = self.order.spans_at(samples)
+        return self._gatherer.batch(self._resolved(table) if self.policy.by_document else table)
+
+    def took(self, batch: Batch) -> None:
+        """Move past the next step's batch, which another process made and this one returns to its caller.
+
+        Any object with `step`, `position` and `count` will do. Raises `StateError` (STA003) unless it is the next step's.
+        """
+        self._check_open()
+        if batch.step != self._cursor.step:
+            raise StateError("STA003", "a batch", expected=f"step {self._cursor.step}", found=batch.step)
+        if self.ledger is not None:
+            self.ledger.record(batch)
+        self._cursor = self.steps.after(batch.position, batch.count, batch.step, self.order.row_tokens)
+        self._loaded = None
+
+    def state_after(self, batch: Batch) -> dict[str, Any]:
+        """Return the state that describes a batch of `batch_at`, as if it had been the last one returned."""
+        from tokenreel.feed.going_on import state_of
+
+        cursor = self.steps.after(batch.position, batch.count, batch.step, self.order.row_tokens)
+        return state_of(self.order, cursor, self.incomplete, repeats=self.steps.repeats).as_dict()
+
     def _batches(self, step: int) -> Iterator[Batch]:
         if self._gatherer is None:
             self._gatherer = self._new_gatherer()
-        return batches(
-            self.order,
-            self.steps,
-            self.placement,
-            self.rank,
-            self.world,
-            self._gatherer,
-            self._new_buffers(),
-            step,
-        )
+        resolved = self._resolved if self.policy.by_document else None
+        buffers = self._new_buffers()
+        return batches(self.order, self.steps, self.share, self._gatherer, buffers, step, resolved)
+
+    def _resolved(self, table: SpanTable) -> SpanTable:
+        from tokenreel.corpus.resolve import resolve
+
+        if self._tables is None:
+            self._tables = tuple(corpus.table() for corpus in self.corpora)
+        return resolve(table, self._tables)
 
     def _next_made(self) -> Batch | None:
         if self._prefetch is None and self._made is None:
@@ -198,7 +239,9 @@ class Feed:
         if self._loaded is None:
             from tokenreel.feed.going_on import state_of
 
-            self._loaded = state_of(self.order, self._cursor, self.incomplete, repeats=self.steps.repeats)
+            self._loaded = state_of(
+                self.order, self._cursor, self.incomplete, corpora=self.corpora, repeats=self.steps.repeats
+            )
         return self._loaded.as_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -218,7 +261,7 @@ class Feed:
         length = order.length
         steps = replace(self.steps, cursor=cursor, length=length)
         for count in steps.sizes():
-            self.placement.check(count, self.world)
+            self.share.check(count)
         self._drop()
         self.order, self.steps, self._cursor = order, steps, cursor
         same = cursor == said.cursor and said.incomplete == self.incomplete

@@ -6,7 +6,6 @@ from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.errors import StateError
-from tokenreel.feed.schedule import Cursor
 from tokenreel.feed.state import State
 from tokenreel.order.mix import MixOrder
 from tokenreel.order.stream import StreamOrder
@@ -16,13 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokenreel.corpus.corpus import Corpus
+    from tokenreel.feed.schedule import Cursor
     from tokenreel.order.protocol import Order
 
 HINT = "tokenreel state show STATE --run RUN"
 
 
-def state_of(order: Order, cursor: Cursor, incomplete: tuple[str, ...] = (), *, repeats: bool = False) -> State:
-    """Return the state of a feed over `order` that stands at `cursor`."""
+def state_of(
+    order: Order,
+    cursor: Cursor,
+    incomplete: tuple[str, ...] = (),
+    *,
+    corpora: Sequence[Corpus] = (),
+    repeats: bool = False,
+) -> State:
+    """Return the state of a feed over `order` that stands at `cursor`; a stream's shard is named where `corpora` are given."""
     kinds = tuple(key.kind for key in order.corpora)
     facts: dict[str, Any] = {
         "name": order.name,
@@ -33,16 +40,22 @@ def state_of(order: Order, cursor: Cursor, incomplete: tuple[str, ...] = (), *, 
     }
     cursors: dict[str, Any] | None = None
     if isinstance(order, MixOrder):
+        given = mix_cursors(order, cursor.position, repeats=repeats)
         cursors = {
             "components": [component.name for component in order.components],
-            "given": mix_cursors(order, cursor.position, repeats=repeats),
+            "given": given,
+            "orders": [child_until(child, count) for child, count in zip(order.children, given, strict=True)],
         }
         if any(order.starts):
             cursors["starts"] = list(order.starts)
     stream: dict[str, Any] | None = None
-    place = stream_place(order, cursor.position)
-    if place is not None:
-        stream = {"shard": place[0], "offset": place[1]}
+    if isinstance(order, StreamOrder):
+        stream = {"token": order.origin + cursor.position * order.row_tokens}
+        place = stream_place(order, cursor.position)
+        if place is not None:
+            stream |= {"shard": place[0], "offset": place[1]}
+            if corpora:
+                stream["name"] = corpora[0].entries[place[0]].name
     kind = kinds[0] if len(set(kinds)) == 1 else kinds
     digest = fingerprint_at(order, cursor.position)
     return State(digest, kind, cursor, facts, cursors, stream, incomplete)
@@ -66,6 +79,12 @@ def mix_cursors(order: MixOrder, position: int, *, repeats: bool = False) -> lis
     at = position % order.length if repeats and order.length else position
     given: list[int] = order.cursors_at([at])[0].tolist()
     return given
+
+
+def child_until(child: Order, given: int) -> str:
+    """Return the hash of what decides the samples that a component has given; all of it where it began again."""
+    length = child.length
+    return child.fingerprint if length is not None and given > length else child.fingerprint_until(given)
 
 
 def go_on(state: State, order: Order, corpora: Sequence[Corpus], *, repeats: bool = False) -> tuple[Order, Cursor]:
@@ -106,24 +125,20 @@ def _with_starts(state: State, order: Order) -> Order:
 
 def _stream(state: State, order: StreamOrder, corpora: Sequence[Corpus]) -> tuple[Order, Cursor]:
     """Return the stream from its next token on; rows of another length begin there."""
-    said, place = state.order, state.stream or {}
-    rows, ahead, position = said.get("row_tokens"), said.get("row_ahead"), state.cursor.position
-    shard, offset = place.get("shard"), place.get("offset")
-    if not all(type(one) is int for one in (rows, ahead, shard, offset)):
-        expected = "whole numbers: row_tokens, row_ahead, shard, offset"
-        raise StateError("STA001", "stream", expected=expected, found=str(dict(place)))
+    said, position = state.order, state.cursor.position
+    rows, ahead, token = said.get("row_tokens"), said.get("row_ahead"), (state.stream or {}).get("token")
+    if type(rows) is not int or type(ahead) is not int or type(token) is not int:
+        expected = "whole numbers: row_tokens, row_ahead, token"
+        raise StateError("STA001", "stream", expected=expected, found=str(dict(state.stream or {})))
     lowered = _alike(state, order, corpora) or order
     if not isinstance(lowered, StreamOrder):
         raise TypeError(lowered)
-    if order.key.tokens != said["corpora"][0][3]:
-        raise _another(state, lowered, corpora)
-    at = order.at(shard, offset) if order.shard_tokens else -1  # type: ignore[arg-type]
-    origin = at - position * rows  # type: ignore[operator]
-    if origin >= 0:
+    origin = token - position * rows
+    if 0 <= origin <= order.key.tokens and rows >= 1 and ahead in (0, 1):
         before = replace(lowered, row_tokens=rows, row_ahead=ahead, origin=origin)
         if before.fingerprint == state.fingerprint:
             if rows != order.row_tokens:
-                position, origin = divmod(at, order.row_tokens)
+                position, origin = divmod(token, order.row_tokens)
             now = replace(order, origin=origin)
             _check_length(now, position)
             return now, replace(state.cursor, position=position)
@@ -218,7 +233,7 @@ def _another(state: State, order: Order, corpora: Sequence[Corpus]) -> StateErro
         differs.append(f"{said['length']} samples, now {order.length}")
     if not differs:
         differs.append(f"parameters of {order.name}: seed, weights, phases or others that no state tells apart")
-    text = "; ".join(differs[:6]) + (f"; and {len(differs) - 6} more" if len(differs) > 6 else "")  # noqa: PLR2004
+    text = "; ".join(differs[:6]) + (f"; and {len(differs) - 6} more" if len(differs) > 6 else "")
     return StateError(
         "STA005" if only_corpora else "STA004",
         text,

@@ -16,7 +16,7 @@ import fcntl
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tokenreel.errors import StateError, StorageError
 from tokenreel.feed.ledger_lines import START, line_bytes, parse_lines
@@ -162,7 +162,7 @@ class Ledger:
             os.close(self._file)
             self._file = -1
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> Self:
         """Return the ledger itself."""
         return self
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,9 +127,7 @@ def sorted_out(lines: Sequence[Line]) -> Steps:
     highest = max((line.attempt for line in current), default=0)
     reached = max((line.step for line in current if line.attempt == highest), default=0)
     ahead = tuple(line for line in current if line.step > reached)
-    gaps = tuple(
-        (one.step + 1, two.step) for one, two in zip(current, current[1:], strict=False) if two.step > one.step + 1
-    )
+    gaps = tuple((one.step + 1, two.step) for one, two in pairwise(current) if two.step > one.step + 1)
     return Steps(current, tuple(superseded), ahead, gaps)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,8 @@ from tokenreel.corpus.opening import COMPLETE, RUN_CONFIG
 from tokenreel.errors import IncompleteError, StateError, UsageError
 from tokenreel.feed.buffers import buffers_of
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.going_on import check_corpora
-from tokenreel.feed.placement import check_rank, placement
+from tokenreel.feed.going_on import check_corpora, go_on
+from tokenreel.feed.placement import Share, check_rank, placement
 from tokenreel.feed.schedule import Cursor, Steps
 from tokenreel.feed.state import State, load_state, parse_state
 from tokenreel.index.assemble import Assembled
@@ -23,7 +22,7 @@ from tokenreel.order.stream import StreamOrder
 from tokenreel.pack.policy import RowPolicy, row_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from tokenreel.feed.ledger import Ledger
     from tokenreel.feed.placement import Deal, Placement
@@ -34,7 +33,7 @@ INT32 = (1 << 31) - 1
 RECEIPTS = "receipts/"
 
 
-def open_feed(
+def open_feed(  # noqa: PLR0913 (all that can be said of a feed)
     run: str | os.PathLike[str] | Run | Segment | Assembled | Order,
     *,
     corpora: Corpus | Sequence[Corpus] | None = None,
@@ -70,7 +69,8 @@ def open_feed(
     are made ahead in one thread (0: none). With `endless` the order begins again at its end; without, `last` says what
     becomes of a step that the order ends inside: ``short``, ``drop`` or ``error``. `start` is a sample, or (shard, token
     offset) of a `stream@1`; `state` a state to go on from, its file or dict. `ledger` is a file that rank 0 writes.
-    `out` gives buffers (`feed.buffers.buffers_of`). A lineage is opened at the segment that holds the state's step.
+    `out` gives buffers (`feed.buffers.buffers_of`). A lineage is opened at the segment that holds the state's next step; where
+    that is its first, the state may be of the segment before.
 
     Raises what opening corpora, making orders and row policies raise; `StateError` as `Feed.load_state_dict`;
     `IncompleteError` (STA006) for a corpus whose build did not finish, unless `allow_incomplete`; `UsageError`: STA010 a
@@ -99,11 +99,11 @@ def open_feed(
     row_tokens = _row_tokens(order)
     incomplete = _incomplete(opened.corpora, allowed=allow_incomplete)
     end = steps if steps is not None else opened.end if opened.end is not None else sizes.steps
-    placed = _placed(placement, micro_batch)
+    share = Share(rank, world, _placed(placement, micro_batch))
     plan = Steps(sizes, cursor, order.length, endless, end, last)
     if not plan.over(plan.cursor.step):
         for count in plan.sizes():
-            placed.check(count, world)
+            share.check(count)
 
     def gatherer() -> Any:
         from tokenreel.feed.gather import Gatherer
@@ -123,9 +123,7 @@ def open_feed(
         opened.corpora,
         policy,
         plan,
-        rank=rank,
-        world=world,
-        placement=placed,
+        share=share,
         gatherer=gatherer,
         buffers=lambda: buffers_of(out, policy, row_tokens, dtype, prefetch),
         prefetch=prefetch,
@@ -133,8 +131,8 @@ def open_feed(
         owned=opened.corpora if opened.owns else (),
     )
     buffers_of(out, policy, row_tokens, dtype, prefetch)
-    if said is not None:
-        feed.load_state_dict(said.as_dict())
+    if opened.state is not None:
+        feed.load_state_dict(opened.state.as_dict())
     if ledger is not None and rank == 0:
         feed.ledger = _ledger(ledger, opened.name, feed)
     return feed
@@ -167,6 +165,8 @@ class _Opened:
     end: int | None
     """Step to stop before, as a lineage says."""
     name: str
+    state: State | None
+    """The state to load; None where a lineage goes on with a new segment after it."""
     owns: bool
 
     @classmethod
@@ -182,12 +182,12 @@ class _Opened:
     ) -> _Opened:
         if isinstance(run, str | os.PathLike):
             path = Path(run)
-            one = _segment(load_run(path), segment, state)
-            return cls._of_run(one, path.parent, cache, accept, path.stem)
-        if isinstance(run, Run):
-            return cls._of_run(Segment(run), folder, cache, accept, "run")
-        if isinstance(run, Segment):
-            return cls._of_run(run, folder, cache, accept, "run")
+            segments = load_run(path)
+            number = segments.index(segment_for(segments, segment, state))
+            return cls._of_run(segments, number, path.parent, cache, accept, state, path.stem)
+        if isinstance(run, Run | Segment):
+            one = Segment(run) if isinstance(run, Run) else run
+            return cls._of_run((one,), 0, folder, cache, accept, state, "run")
         if isinstance(run, Assembled):
             order, given = run.order, run.corpora
         else:
@@ -198,30 +198,61 @@ class _Opened:
                 raise UsageError("USE003", "corpora", expected=expected, found=len(given))
         prepared = order.prepare(cache)
         check_corpora(prepared, given)
-        return cls(prepared, given, None, Cursor(), None, order.name, owns=False)
+        return cls(prepared, given, None, Cursor(), None, order.name, state, owns=False)
 
     @classmethod
     def _of_run(
-        cls, one: Segment, folder: Path, cache: str | os.PathLike[str] | None, accept: Sequence[str], name: str
+        cls,
+        segments: tuple[Segment, ...],
+        number: int,
+        folder: Path,
+        cache: str | os.PathLike[str] | None,
+        accept: Sequence[str],
+        state: State | None,
+        name: str,
     ) -> _Opened:
-        from tokenreel.index.assemble import assemble
-        from tokenreel.index.ready import make_ready
+        from tokenreel.feed.importing import tokens_before
 
-        made, _ = make_ready(one.run, assemble(one.run, folder, accept=accept), folder, cache)
+        one = segments[number]
         if one.first_sample is None:
             raise UsageError("STA017", f"samples before step {one.first}", expected="at_sample or a schedule")
-        cursor = Cursor(one.first_sample, one.first, one.first_sample * made.order.row_tokens)
+        made = _assembled(one, folder, cache, accept)
+        order, cursor = made.order, Cursor(one.first_sample, one.first, tokens_before(segments, number))
         end = None if one.last is None else one.last + 1
-        return cls(made.order, made.corpora, one.run, cursor, end, name, owns=True)
+        loads = state
+        if state is not None and number and state.cursor.step == one.first and not _goes_on(state, made):
+            before = _assembled(segments[number - 1], folder, cache, accept)
+            go_on(state, before.order, before.corpora)
+            cursor, loads = replace(cursor, tokens=state.cursor.tokens), None
+            for corpus in before.corpora:
+                corpus.close()
+        return cls(order, made.corpora, one.run, cursor, end, name, loads, owns=True)
 
 
-def _segment(segments: Sequence[Segment], number: int | None, state: State | None) -> Segment:
-    """Return the segment named, else the one that holds a state's next step, else the first."""
+def _assembled(one: Segment, folder: Path, cache: str | os.PathLike[str] | None, accept: Sequence[str]) -> Assembled:
+    from tokenreel.index.assemble import assemble
+    from tokenreel.index.ready import make_ready
+
+    return make_ready(one.run, assemble(one.run, folder, accept=accept), folder, cache)[0]
+
+
+def _goes_on(state: State, made: Assembled) -> bool:
+    try:
+        go_on(state, made.order, made.corpora)
+    except StateError:
+        return False
+    return True
+
+
+def segment_for(segments: Sequence[Segment], number: int | None, state: State | None) -> Segment:
+    """Return the segment named, else the one that holds a state's next step, else the first. Raises `RecipeError` (RCP044)."""
     from tokenreel.index.segments import chosen
 
     if number is not None or len(segments) == 1:
         return chosen(segments, segment=number)[1]
-    return chosen(segments, step=segments[0].first if state is None else state.cursor.step)[1]
+    step = segments[0].first if state is None else state.cursor.step
+    last = segments[-1].last
+    return segments[-1] if last is not None and step == last + 1 else chosen(segments, step=step)[1]
 
 
 def _schedule(run: Run | None, batch: int | None, schedule: Schedule | None) -> Schedule:

@@ -94,6 +94,26 @@ class Placement:
         return mine
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One rank's share of global batches."""
+
+    rank: int
+    world: int
+    placement: Placement
+
+    def __post_init__(self) -> None:
+        check_rank(self.rank, self.world)
+
+    def of(self, begin: int, count: int) -> I64:
+        """Return the samples of [begin, begin + count) that are this rank's."""
+        return self.placement.of(begin, count, self.rank, self.world)
+
+    def check(self, count: int) -> None:
+        """Raise `UsageError` (STA011, STA014) unless full batches of `count` samples can be dealt."""
+        self.placement.check(count, self.world)
+
+
 def _ids(given: npt.ArrayLike) -> I64:
     ids = np.asarray(given)
     if ids.size == 0:

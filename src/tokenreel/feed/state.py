@@ -38,9 +38,9 @@ class State:
     order: Mapping[str, Any] = field(default_factory=dict)
     """What the order was: name, row_tokens, row_ahead, length, corpora."""
     cursors: Mapping[str, Any] | None = None
-    """mix: names of components, samples each had given, and those it had given before the mixture began."""
+    """mix: names of components, samples each had given, the hash of what decides them, and samples given before it began."""
     stream: Mapping[str, Any] | None = None
-    """stream: shard and offset of the next token."""
+    """stream: its next token, counted over the corpus, and as shard, offset and the shard's name where they are known."""
     incomplete: tuple[str, ...] = ()
     """Corpora taken without their COMPLETE.json."""
 
@@ -74,7 +74,7 @@ def parse_state(said: object, path: object = None) -> State:
     if isinstance(said, State):
         return said
     if isinstance(said, str | bytes):
-        said = _json(said.encode() if isinstance(said, str) else said, path)
+        said = parse_json(said.encode() if isinstance(said, str) else said, path)
     if not isinstance(said, Mapping):
         raise StateError("STA001", path=path, expected="an object", found=type(said).__name__)
     name = said.get("format")
@@ -126,7 +126,8 @@ def write_state(path: str | os.PathLike[str], state: State | Mapping[str, Any]) 
     write_bytes_atomic(path, (json.dumps(said, indent=1) + "\n").encode())
 
 
-def _json(text: bytes, path: object) -> Any:
+def parse_json(text: bytes, path: object = None) -> Any:
+    """Return what JSON text says; raises `StateError` (STA001)."""
     from tokenreel.errors import ManifestError
     from tokenreel.store.jsonio import loads_strict
 
