@@ -87,7 +87,9 @@ class Gatherer:
         if self.policy.weights:
             from tokenreel.feed.gather_weights import ShardWeights
 
-            self._weights = ShardWeights(self._corpora, self._memory, document_weights)
+            self._weights = ShardWeights(
+                self._corpora, self._memory, document_weights, own_ends=self.policy.ends == "token"
+            )
 
     def batch(self, table: SpanTable, out: Mapping[str, npt.NDArray[Any]] | None = None) -> Arrays:
         """Return the arrays of a table's samples, one row each, new or in the buffers of `out`.
@@ -100,8 +102,8 @@ class Gatherer:
         """
         if self.policy.by_document:
             table = self._resolved(table)
-        arrays = self._buffers(table.samples, out)
         first, shard, low_token, tokens, address, kind, kept = self._pieces(table)
+        arrays = self._buffers(table.samples, out)
         pad, none, breaks = self._fills
         ids = arrays[self.policy.ids_name].reshape(-1)
         name = self.policy.labels_name

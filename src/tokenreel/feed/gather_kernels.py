@@ -94,19 +94,20 @@ def cut(  # noqa: PLR0913, PLR0917
 @inlined
 def spread(source: Any, inputs: int, skip: int, ids: Any, labels: Any, lowest: int, highest: int) -> Any:
     """Write ids, and the labels beginning with number `skip`; return whether all are within ``lowest .. highest``."""
+    if lowest <= highest:
+        small = source[0]
+        large = source[0]
+        for k in range(len(source)):
+            small = min(small, source[k])
+            large = max(large, source[k])
+        if small < lowest or large > highest:
+            return False
     for k in range(inputs):
         ids[k] = source[k]
     later = source[skip:]
     for k in range(len(labels)):
         labels[k] = later[k]
-    if lowest > highest:
-        return True
-    small = source[0]
-    large = source[0]
-    for k in range(len(source)):
-        small = min(small, source[k])
-        large = max(large, source[k])
-    return small >= lowest and large <= highest
+    return True
 
 
 def _signature(ids: str) -> str:

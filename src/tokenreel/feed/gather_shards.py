@@ -168,6 +168,8 @@ class ShardMemory:
 
     def _give_way(self) -> bool:
         """Drop the shard that was not used for longest; False where all were used lately."""
+        if not self._mapped:
+            return False
         number, oldest = next(iter(self._mapped.items()))
         if self._batch - oldest.used <= STALE:
             return False

@@ -25,12 +25,22 @@ if TYPE_CHECKING:
 
 
 class ShardWeights:
-    """Weights over several corpora; `documents` holds one array for each corpus, or None where all count alike."""
+    """Weights over several corpora; `documents` holds one array for each corpus, or None where all count alike.
+
+    With `own_ends` the label at a document's end is the end's own, not the next document's first token.
+    """
 
     def __init__(
-        self, corpora: Sequence[Corpus], memory: ShardMemory, documents: Sequence[F32 | None] | None = None
+        self,
+        corpora: Sequence[Corpus],
+        memory: ShardMemory,
+        documents: Sequence[F32 | None] | None = None,
+        *,
+        own_ends: bool = False,
     ) -> None:
+        self._corpora = tuple(corpora)
         self._memory = memory
+        self._own_ends = own_ends
         self._documents = tuple(documents) if documents is not None else (None,) * len(corpora)
         if len(self._documents) != len(corpora):
             found = len(self._documents)
@@ -41,25 +51,40 @@ class ShardWeights:
                 raise UsageError("USE003", "document_weights", expected=expected, found=len(weights))
 
     def multiply(self, table: SpanTable, mask: F32) -> None:
-        """Multiply the weights of labels into `mask`. Cost: a few microseconds an extent, in Python.
+        """Multiply the weights of labels into `mask`; every extent lies in one document.
 
-        At a document's true end the label is the end's, and its weight the document's.
+        Cost: some microseconds an extent, in Python.
         """
-        sample = table.sample_of()
-        column = np.cumsum(table.length) - table.length
-        column -= column[np.minimum(table.splits[:-1], max(0, table.extents - 1))][sample] if table.extents else 0
-        for e in np.flatnonzero((table.flags & Flag.PAD) == 0).tolist():
-            row, at, count = mask[sample[e]], int(column[e]), int(table.length[e])
-            ahead = bool(table.flags[e] & Flag.AHEAD)
-            weights = self._weights_at(int(table.corpus[e]), int(table.begin[e]), count + ahead)
-            if weights is not None:
-                # The label of token k stands one column before it.
-                skip = 1 if at == 0 else 0
-                row[at - 1 + skip : at - 1 + count + ahead] *= weights[skip:]
-            document = int(table.document[e])
-            of_documents = self._documents[int(table.corpus[e])]
-            if of_documents is not None and document != UNRESOLVED:
-                row[at : at + count] *= of_documents[document]
+        sample = table.sample_of().tolist()
+        column = 0
+        for e in range(table.extents):
+            before = e - 1 if e and sample[e] == sample[e - 1] else None
+            column = 0 if before is None else column + int(table.length[before])
+            if not table.flags[e] & Flag.PAD:
+                self._multiply_extent(table, e, before, mask[sample[e]], column)
+
+    def _multiply_extent(self, table: SpanTable, e: int, before: int | None, row: F32, column: int) -> None:
+        c, begin, count = int(table.corpus[e]), int(table.begin[e]), int(table.length[e])
+        document, flags = int(table.document[e]), int(table.flags[e])
+        weights = self._documents[c]
+        of_document = 1.0 if weights is None or document == UNRESOLVED else float(weights[document])
+        first, last = 0, count + bool(flags & Flag.AHEAD)
+        if column == 0 or (self._own_ends and not _goes_on(table, e, before)):
+            first = 1
+        if self._own_ends and flags & Flag.TAIL:
+            last = count
+        ahead = last > count and flags & Flag.TAIL and weights is not None
+        # The label that is token k of the extent stands one column before it.
+        label = row[column - 1 + first : column - 1 + last]
+        label *= of_document
+        if ahead and weights is not None:
+            of_next = weights[int(self._corpora[c].table().at_tokens(np.array([begin + count]))[0])]
+            label[-1] *= of_next / of_document if of_document else 0.0
+        if self._own_ends and flags & Flag.TAIL and count:
+            row[column + count - 1] *= of_document
+        of_tokens = self._weights_at(c, begin + first, last - first) if last > first else None
+        if of_tokens is not None:
+            label *= of_tokens
 
     def _weights_at(self, corpus: int, begin: int, count: int) -> F32 | None:
         """Return the weights of tokens [begin, begin + count) of a corpus, or None where none of its shards has any."""
@@ -79,3 +104,13 @@ class ShardWeights:
                 found = True
             at, number = stop, number + 1
         return out if found else None
+
+
+def _goes_on(table: SpanTable, e: int, before: int | None) -> bool:
+    return (
+        before is not None
+        and not table.flags[before] & (Flag.CUT | Flag.PAD)
+        and bool(table.corpus[e] == table.corpus[before])
+        and bool(table.document[e] == table.document[before])
+        and bool(table.begin[e] == table.begin[before] + table.length[before])
+    )
