@@ -373,7 +373,7 @@ def test_nothing_is_both_checked_and_not_checked(mahan: Path, native: Path, tmp_
             assert len(report.checked) == len(set(report.checked))
     bare = verify(tmp_path, level="full")
     assert bare.checked == (
-        "headers, sizes, pointers and document index of every shard",
+        "headers, sizes and tables of every shard",
         "one integer type, and the recorded one",
     )
     assert not verify(tmp_path, sample=0, boundary="suffix=2").checked[2:]

@@ -35,6 +35,7 @@ def verify_command(  # noqa: PLR0913 (one per option)
     ] = None,
     boundary: options.BoundaryText = None,
     vocab: options.Vocab = None,
+    dtype: options.Dtype = None,
     tokenizer: options.TokenizerFile = None,
     source: Annotated[
         Path | None, typer.Option("--source", help="The recipe's folder: splits are re-derived from the source.")
@@ -69,6 +70,7 @@ def verify_command(  # noqa: PLR0913 (one per option)
             ignore=ignore or (),
             boundary=boundary,
             vocab=vocab,
+            dtype=dtype,
             tokenizer=tokenizer,
             source=source,
             source_reader=reader,

@@ -29,6 +29,9 @@ BoundaryText = Annotated[
     str | None, typer.Option("--boundary", help="How documents are delimited: prefix=ID[+ID...],suffix=ID[+ID...].")
 ]
 Vocab = Annotated[int | None, typer.Option("--vocab", help="Number of ids: every stored id must be below it.")]
+Dtype = Annotated[
+    str | None, typer.Option("--dtype", help="The integer type of files without a header: uint16 or uint32.")
+]
 TokenizerFile = Annotated[Path | None, typer.Option("--tokenizer", help="A tokenizer.json or .model, to show text.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 on warnings too.")]
 Workers = Annotated[

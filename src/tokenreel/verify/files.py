@@ -77,7 +77,7 @@ def check_unnamed(target: Target, findings: Findings) -> bool:
     if not target.built and (target.manifest is None or target.manifest.value is None):
         return False
     named = {record.path for _, record in named_files(target)}
-    shard_files = {path for found in target.shards for path in found.files}
+    shard_files = {path for found in target.files for path in found.files}
     for path in target.sizes:
         if path in named or path in target.receipts or path in _LAYOUT_FILES:
             continue
@@ -112,7 +112,7 @@ def check_layout(target: Target, findings: Findings) -> None:
     known = {RUN_CONFIG, STATS, COMPLETE, BUILD_LOG, tokenizer_file(target)}
     if target.native:
         known |= {MANIFEST, DOCUMENTS}
-    shard_files = {path for found in target.shards for path in found.files}
+    shard_files = {path for found in target.files for path in found.files}
     for path in target.sizes:
         if path in known or path in shard_files or path.startswith((SHARDS, RECEIPTS)):
             continue

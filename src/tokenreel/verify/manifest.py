@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokenreel.formats import open_shard
 from tokenreel.verify.files import named_files
+from tokenreel.verify.streamed import StreamUnit
 from tokenreel.verify.target import MANIFEST
 from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
     from tokenreel.corpus.manifest import ShardRecord
+    from tokenreel.formats import Found, Shard
     from tokenreel.verify.finding import Findings
     from tokenreel.verify.target import Target
 
@@ -19,7 +22,7 @@ def check_manifest(target: Target, findings: Findings) -> bool:
     manifest = target.manifest.value if target.manifest else None
     if manifest is None or not target.whole:
         return False
-    there = target.by_name
+    there = {found.name: found for found in target.files}
     listed: set[str] = set()
     for split, said in manifest.splits.items():
         names = [shard.name for shard in said.shards]
@@ -28,7 +31,7 @@ def check_manifest(target: Target, findings: Findings) -> bool:
         for shard in said.shards:
             listed.add(shard.name)
             if shard.name in there:
-                _check_shard(target, shard, findings)
+                _check_shard(target, shard, there[shard.name], findings)
         for name in ("documents", "sequences", "tokens"):
             total, summed = getattr(said, name), sum(getattr(shard, name) for shard in said.shards)
             if total != summed:
@@ -41,17 +44,44 @@ def check_manifest(target: Target, findings: Findings) -> bool:
                 )
     for name in there:
         if name not in listed:
-            findings.error("MAN043", path=f"{name}.bin", shard=name, found=f"a shard that {MANIFEST} does not list")
+            findings.error(
+                "MAN043", path=there[name].files[0], shard=name, found=f"a shard that {MANIFEST} does not list"
+            )
+    _check_streams(target, findings)
     _check_hashes(target, findings)
     return True
 
 
-def _check_shard(target: Target, said: ShardRecord, findings: Findings) -> None:
-    found = target.by_name[said.name]
-    shard = target.shard(found)
+def _check_streams(target: Target, findings: Findings) -> None:
+    """Check the number of documents that begin in each file of a stream, where they were looked for."""
+    manifest = target.manifest.value if target.manifest else None
+    if manifest is None or not target.streamed:
+        return
+    said = {shard.name: shard.documents for split in manifest.splits.values() for shard in split.shards}
+    for _, unit in target.opened():
+        if not isinstance(unit, StreamUnit) or unit.piece:
+            continue
+        for entry, begins in zip(unit.entries, unit.begins(), strict=True):
+            if said.get(entry.name, begins) != begins:
+                findings.error(
+                    "MAN052",
+                    f"{MANIFEST} says that {counted(said[entry.name], 'document')} begin in this shard, and {begins:,} do",
+                    path=MANIFEST,
+                    shard=entry.name,
+                    expected=begins,
+                    found=said[entry.name],
+                )
+
+
+def _check_shard(target: Target, said: ShardRecord, found: Found, findings: Findings) -> None:
+    shard: Shard | None
+    if target.streamed:
+        shard = None if found.name in target.broken else open_shard(target.store, found, target.accept)
+    else:
+        shard = target.shard(found)
     if shard is None:
         return
-    for name in ("documents", "sequences", "tokens"):
+    for name in ("tokens",) if target.streamed else ("documents", "sequences", "tokens"):
         mine, there = getattr(said, name), getattr(shard, name)
         if mine != there:
             findings.error(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokenreel.verify.agreement import check_agreement, check_lossless, check_shape, check_tokenizer_facts
+from tokenreel.verify.attested import check_sizes
 from tokenreel.verify.files import check_layout, check_named, check_parts, check_unnamed, tokenizer_file
 from tokenreel.verify.manifest import check_manifest
 from tokenreel.verify.pairs import check_dtype_rule, check_dtypes, check_names, check_structure
@@ -35,6 +36,10 @@ class Rule:
     """Whether it needs the whole corpus, not one split or one shard."""
 
 
+FAMILIES = ("MEG", "LMC", "FLT", "OFF", "OLM", "DTV", "MDS", "LIT", "LEV", "PQT", "PBN")
+"""Of codes of formats."""
+
+
 def _sidecars(target: Target) -> object:
     return target.built or target.manifest
 
@@ -45,8 +50,8 @@ def _readable(target: Target) -> object:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "headers, sizes, pointers and document index of every shard",
-        ("MEG", "STO", "DOC006"),
+        "headers, sizes and tables of every shard",
+        (*FAMILIES, "STO", "SID", "DOC006"),
         check_structure,
         lambda target: target.shards or not target.built,
         whole=False,
@@ -63,10 +68,11 @@ RULES: tuple[Rule, ...] = (
         "shards are read in the order their numbers say",
         ("DOC010",),
         check_names,
-        lambda target: len(target.shards) > 1,
+        lambda target: len(target.files) > 1,
         whole=False,
     ),
     Rule("every file that is named is there, with its size", ("MAN004",), check_named, _sidecars, whole=False),
+    Rule("files with a recorded checksum are there, with their size", ("MAN004",), check_sizes),
     Rule("no file that nothing names", ("MAN043", "MAN045"), check_unnamed, _sidecars),
     Rule("no file that the layout does not have", ("MAN063",), check_layout, lambda target: target.built),
     Rule(

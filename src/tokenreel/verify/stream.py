@@ -24,6 +24,7 @@ from tokenreel.hashing import Identity, IdentityHasher
 from tokenreel.store.base import blocks
 from tokenreel.verify.boundaries import check_batch
 from tokenreel.verify.finding import KEPT, Finding, Findings
+from tokenreel.verify.special import Special
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -71,6 +72,8 @@ class Read:
     """By split, in the form of manifests."""
     inside: Counter[str] = field(default_factory=Counter)
     """By shard: suffixes inside documents, where receipts count them."""
+    special: dict[str, Special] = field(default_factory=dict)
+    """Statistics of special tokens, by shard."""
     lacking: Counter[int] = field(default_factory=Counter)
     """Last ids of documents that do not end with the suffix, -1 for an empty one."""
 
@@ -79,6 +82,7 @@ class Read:
         self.sha256.update(other.sha256)
         self.max_id.update(other.max_id)
         self.inside.update(other.inside)
+        self.special.update(other.special)
         self.lacking.update(other.lacking)
         self.documents += other.documents
         self.tokens += other.tokens
@@ -254,6 +258,7 @@ def _read_shard(
     digest = hashlib.sha256()
     pending: list[Future[None]] = []
     largest: int | None = None
+    special = read.special[found.name] = Special.of(target.read_boundary(shard))
     for first, begin, ids, lengths in batches(shard):
         for task in pending:
             task.result()
@@ -266,6 +271,7 @@ def _read_shard(
             # Both leave the interpreter to other threads while they hash.
             pending = [hashers.submit(digest.update, data), hashers.submit(streams.identify, ids, lengths)]
         report(target, read, findings, shard, (first, begin), ids, lengths)
+        special.update(ids, lengths)
         if wanted.visit is not None:
             wanted.visit(found, first, ids, lengths)
         if streams.counter is not None:
@@ -308,7 +314,7 @@ def report(
 ) -> None:
     """Add the findings of one batch that begins at (document, token) of the shard."""
     first, begin = at
-    boundary, vocab = target.boundary, target.vocab
+    boundary, vocab = target.read_boundary(shard), _vocab_of(target, shard)
     for trouble in check_batch(ids, lengths, boundary, vocab):
         if trouble.code == "TOK022" and shard.name in target.excused:
             read.inside[shard.name] += len(trouble.tokens)
@@ -329,7 +335,7 @@ def report(
                     MEANING[trouble.code].format(found=value),
                     path,
                     offset,
-                    shard.name,
+                    _name_at(shard, begin + int(trouble.tokens[k])),
                     first + int(trouble.documents[k]),
                     _expected(trouble.code, boundary, vocab),
                     "an empty document" if value < 0 and trouble.code != "TOK020" else value,
@@ -337,6 +343,17 @@ def report(
                 # The last one kept stands for those that are not shown.
                 1 if k < shown - 1 else len(trouble.tokens) - k,
             )
+
+
+def _vocab_of(target: Target, shard: Shard) -> int | None:
+    """Return what ids are below: as given or recorded, else as the shard's own header says."""
+    said: int | None = getattr(shard, "vocab", None)
+    return target.vocab if said is None else said if target.vocab is None else min(said, target.vocab)
+
+
+def _name_at(shard: Shard, token: int) -> str:
+    there = getattr(shard, "shard_at", None)
+    return shard.name if there is None else str(there(token))
 
 
 def _expected(code: str, boundary: Boundary, vocab: int | None) -> str:
@@ -381,6 +398,9 @@ def read_sample(target: Target, findings: Findings, sample: int, seed: int, visi
             continue
         lengths = np.array([end - begin], dtype=np.int64)
         report(target, read, findings, shard, (local, begin), ids, lengths)
+        if found.name not in read.special:
+            read.special[found.name] = Special.of(target.read_boundary(shard))
+        read.special[found.name].update(ids, lengths)
         if visit is not None:
             visit(found, local, ids, lengths)
         read.documents += 1

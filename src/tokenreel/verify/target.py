@@ -22,16 +22,29 @@ from tokenreel.corpus.receipts import (
     Stats,
     parse_as,
 )
-from tokenreel.errors import DocumentError, FormatError, SplitError, StorageError, TokenreelError, UsageError
-from tokenreel.formats import Boundary, Found, find_shards, open_shard
-from tokenreel.store import LocalStore, loads_strict
+from tokenreel.errors import (
+    DocumentError,
+    FormatError,
+    ManifestError,
+    SplitError,
+    StorageError,
+    TokenreelError,
+    UsageError,
+)
+from tokenreel.formats import Boundary, Found, open_shard
+from tokenreel.formats.recognising import GROUPS, group_of, recognise
+from tokenreel.store import Entry, LocalStore, loads_strict
 from tokenreel.store.atomic import read_error
 from tokenreel.verify.at_work import build_at_work
 from tokenreel.verify.other_files import HEAD, what_it_is
+from tokenreel.verify.streamed import PIECE_FULL, open_stream, stream_unit
+from tokenreel.verify.there import is_streamed, shards_there
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator
+
+    import numpy.typing as npt
 
     from tokenreel.formats import Shard
     from tokenreel.store import Store
@@ -88,7 +101,8 @@ class Target:
     path: str
     sizes: dict[str, int]
     """Every file of the listing, in byte order of path, and its size."""
-    shards: tuple[Found, ...]
+    files: tuple[Found, ...]
+    """The shards as they lie there, each of its own files."""
     only: str | None = None
     """A single shard was named: sidecars are not looked at, but for what they declare."""
     split: str | None = None
@@ -106,6 +120,8 @@ class Target:
     boundary_given: bool = False
     """Whether the boundary was given, not recorded."""
     accept: tuple[str, ...] = ()
+    piece: int | None = None
+    """Ids of a piece, where files that are one stream are looked at in pieces instead of documents."""
     broken: set[str] = field(default_factory=set)
     """Shards that cannot be read; filled by the first rule."""
     loaded: tuple[Tokenizer | None, str] | None = field(default=None, repr=False)
@@ -144,6 +160,26 @@ class Target:
         if config is not None and config.layout is not None:
             return config.layout == "native"
         return self.manifest is not None
+
+    @cached_property
+    def streamed(self) -> bool:
+        """Whether the shards are one stream cut into files: then documents are those of the stream."""
+        return is_streamed(self.files)
+
+    @cached_property
+    def shards(self) -> tuple[Found, ...]:
+        """What has documents: the shards, or of files that are one stream, one unit for each split."""
+        if not self.streamed:
+            return self.files
+        names = splits_of((shard.name for shard in self.files), in_names=True)
+        if names is None:
+            return (stream_unit("", self.files),)
+        by_name = {shard.name: shard for shard in self.files}
+        return tuple(stream_unit(split, [by_name[name] for name in chosen]) for split, chosen in names.items())
+
+    def read_boundary(self, shard: Shard) -> Boundary:
+        """Return what documents of an opened shard are held against: nothing, where they are only pieces."""
+        return Boundary() if getattr(shard, "piece", None) else self.boundary
 
     @cached_property
     def by_name(self) -> dict[str, Found]:
@@ -187,13 +223,21 @@ class Target:
         shard = self._opened.get(found.name)
         if shard is None:
             try:
-                shard = open_shard(self.store, found, self.accept)
+                shard = self.open(found)
                 shard.check_table()
-            except FormatError:
+            except (FormatError, ManifestError):
                 self.broken.add(found.name)
                 return None
             self._opened[found.name] = shard
         return shard
+
+    def open(self, found: Found) -> Shard:
+        """Open a shard, or a stream of several; raises `FormatError`."""
+        if not self.streamed:
+            return open_shard(self.store, found, self.accept)
+        names = {file: shard for shard in self.files for file in shard.files}
+        piece = self.piece if self.piece or self.boundary.prefix or self.boundary.suffix else PIECE_FULL
+        return open_stream(self.store, found, [names[file] for file in found.files], self.boundary, piece, self.accept)
 
     def opened(self) -> Iterator[tuple[Found, Shard]]:
         """Yield every shard that can be read."""
@@ -226,6 +270,8 @@ def open_target(
     boundary: Boundary | str | None = None,
     vocab: int | None = None,
     accept: Iterable[str] = (),
+    dtype: npt.DTypeLike | None = None,
+    piece: int | None = None,
 ) -> Target:
     """Open a folder, one shard or ``ROOT/SPLIT``; raises `StorageError` (STO001) for a path that is not there."""
     text = str(path)
@@ -235,7 +281,16 @@ def open_target(
         raise UsageError("USE003", "--vocab is a number of ids", expected=">= 1", found=vocab)
     root, only, split = _place(Path(path))
     return open_store(
-        LocalStore(root), text, findings, only=only, split=split, boundary=boundary, vocab=vocab, accept=accept
+        LocalStore(root),
+        text,
+        findings,
+        only=only,
+        split=split,
+        boundary=boundary,
+        vocab=vocab,
+        accept=accept,
+        dtype=dtype,
+        piece=piece,
     )
 
 
@@ -249,6 +304,8 @@ def open_store(
     boundary: Boundary | str | None = None,
     vocab: int | None = None,
     accept: Iterable[str] = (),
+    dtype: npt.DTypeLike | None = None,
+    piece: int | None = None,
 ) -> Target:
     """Open what a store holds: list it, pair the shards up, read the sidecars. Cost: one listing and the sidecars."""
     listing = store.list()
@@ -257,13 +314,25 @@ def open_store(
         store,
         path,
         {entry.path: entry.size for entry in listing},
-        tuple(find_shards(chosen)),
+        (),
         only,
         split,
         accept=tuple(accept),
+        piece=piece,
     )
     target.run_config = _optional(target, RUN_CONFIG, RunConfig, findings)
     target.manifest = _optional(target, MANIFEST, Manifest, findings)
+    target.files = tuple(
+        shards_there(
+            store,
+            chosen,
+            findings,
+            dtype=dtype,
+            vocab=vocab,
+            manifest=target.manifest.value if target.manifest else None,
+            built=target.run_config is not None or any(path.startswith(RECEIPTS) for path in target.sizes),
+        )
+    )
     if only is None:
         target.complete = _optional(target, COMPLETE, Complete, findings)
         target.stats = _optional(target, STATS, Stats, findings)
@@ -282,12 +351,13 @@ def _place(path: Path) -> tuple[Path, str | None, str | None]:
     """Return (folder, shard name or None, split or None) for what was typed; as `tokenreel.open` takes it."""
     if path.is_dir():
         return path, None, None
-    is_shard = path.suffix in {".bin", ".idx"}
-    name = path.name[:-4] if is_shard else path.name
-    if any(path.with_name(name + suffix).is_file() for suffix in (".bin", ".idx")):
+    name, _ = group_of(path.name) or (path.name, ())
+    if any(path.with_name(name + suffix).is_file() for group in GROUPS for suffix in group):
         return path.parent, name, None
     if path.is_file():
-        raise _no_shard(path)
+        if not recognise(LocalStore(path.parent), [Entry(path.name, path.stat().st_size)]).found:
+            raise _no_shard(path)
+        return path.parent, path.name, None
     root = path.parent
     if name and root.is_dir() and ((root / SHARDS).is_dir() or (root / RUN_CONFIG).is_file()):
         if (root / SHARDS / name).is_dir():
@@ -320,7 +390,7 @@ def no_such_split(root: str, name: str, known: Iterable[str], *, built: bool = T
 
 def _wanted(path: str, only: str | None, split: str | None) -> bool:
     if only is not None:
-        return path in {f"{only}.bin", f"{only}.idx"}
+        return path == only or path in {only + suffix for group in GROUPS for suffix in group}
     return split is None or split_of(path) == split
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from tokenreel.errors import UsageError
 from tokenreel.formats.megatron_check import OVERRULABLE
+from tokenreel.verify.attested import check_sums, note_not_attested
 from tokenreel.verify.contents import check_contents, check_inside, ends_hint
 from tokenreel.verify.digests import check_hashes, check_identities, wanted_identities
 from tokenreel.verify.documents import check_documents, check_documents_quick
@@ -16,6 +19,7 @@ from tokenreel.verify.rules import RULES
 from tokenreel.verify.selecting import known_codes
 from tokenreel.verify.sources import check_source
 from tokenreel.verify.stream import Read, read_full, read_sample
+from tokenreel.verify.streamed import PIECE_QUICK
 from tokenreel.verify.target import DOCUMENTS, open_store, open_target
 from tokenreel.verify.texts import SPLIT_CHECK, split_check
 from tokenreel.verify.wording import counted
@@ -91,6 +95,7 @@ def verify(  # noqa: PLR0913 (the options of the command)
     ignore: Iterable[str] = (),
     boundary: Boundary | str | None = None,
     vocab: int | None = None,
+    dtype: str | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     source: str | os.PathLike[str] | None = None,
     source_reader: SourceReader | None = None,
@@ -122,7 +127,10 @@ def verify(  # noqa: PLR0913 (the options of the command)
     findings = Findings(known_codes(select, "--select"), known_codes(ignore, "--ignore"))
     overruled = known_codes(accept, "--accept", whole=True)
     _check_accept(overruled)
-    target = open_target(path, findings, boundary=boundary, vocab=vocab, accept=overruled)
+    piece = PIECE_QUICK if level == "quick" else None
+    target = open_target(
+        path, findings, boundary=boundary, vocab=vocab, accept=overruled, dtype=known_dtype(dtype), piece=piece
+    )
     target.tokenizer = tokenizer
     options = Options(
         level=level,
@@ -144,13 +152,27 @@ def verify_store(
     level: Literal["quick", "full"] = "full",
     boundary: Boundary | str | None = None,
     vocab: int | None = None,
+    dtype: str | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
 ) -> Report:
     """Check what a store holds, as `verify` does for a path."""
     findings = Findings()
-    target = open_store(store, store.root, findings, boundary=boundary, vocab=vocab)
+    piece = PIECE_QUICK if level == "quick" else None
+    target = open_store(
+        store, store.root, findings, boundary=boundary, vocab=vocab, dtype=known_dtype(dtype), piece=piece
+    )
     target.tokenizer = tokenizer
     return _run(target, findings, Options(level=level, tokenizer=tokenizer))
+
+
+def known_dtype(dtype: str | None) -> np.dtype[Any] | None:
+    """Return a dtype by its name; raises `UsageError` (USE003) for one that is none."""
+    if dtype is None:
+        return None
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        raise UsageError("USE003", "--dtype", expected="uint16 or uint32", found=dtype, hint="--dtype uint16") from None
 
 
 def _check_level(level: str, sample: int | None) -> None:
@@ -184,7 +206,10 @@ def _run(target: Target, findings: Findings, options: Options) -> Report:
         else:
             checks.left_out += 1
         _check_contents(target, findings, options, read, checks)
+        note_not_attested(target, findings)
         facts["bytes_hashed"] = read.bytes
+        if read.special:
+            facts["special"] = {name: counts.as_dict() for name, counts in read.special.items()}
         if options.source is not None:
             _check_source(target, findings, options, facts, checks)
     finally:
@@ -220,6 +245,7 @@ def _check_contents(target: Target, findings: Findings, options: Options, read: 
     """Run what needs whole files read, or says that they were not."""
     if options.level == "full":
         checks.run("SHA-256 of every file that is named", ("MAN040",), lambda: check_hashes(target, read, findings))
+        checks.run("checksums that others recorded", ("MAN040",), lambda: check_sums(target, read, findings))
         checks.run("identity of every split", ("MAN056",), lambda: check_identities(target, read, findings))
         checks.run(
             "largest ids and statistics of tokenreel.json", ("MAN052",), lambda: check_contents(target, read, findings)
@@ -277,8 +303,11 @@ def _read_ids(target: Target, findings: Findings, options: Options, facts: dict[
             what = f"the split of {counted(splits.checked, 'document')}, re-derived from their text"
             checks.add(what, failed="SPL030" in findings.counts)
     facts["documents_read"], facts["tokens_read"] = read.documents, read.tokens
-    every = read.documents == facts["documents"] and not target.broken
+    every = read.documents == facts.get("documents") and not target.broken
     what = "every document" if every else counted(read.documents, "document")
+    pieces = any(getattr(shard, "piece", None) for _, shard in target.opened())
+    if pieces:
+        facts["documents_read"], what = 0, f"{counted(read.documents, 'stretch', 'stretches')} of ids"
     found = set(findings.counts) | set(findings.ignored)
     for name, codes, known, why, how in (
         (
@@ -292,6 +321,8 @@ def _read_ids(target: Target, findings: Findings, options: Options, facts: dict[
     ):
         if not known:
             findings.skip(name, why, how)
+        elif pieces and codes is ENDS:
+            findings.skip(name, "documents of files without a table are found by scanning all of them", "--level full")
         elif not findings.wants(codes):
             checks.left_out += 1
         elif read.documents:
@@ -302,25 +333,33 @@ def _read_ids(target: Target, findings: Findings, options: Options, facts: dict[
 def _facts(target: Target) -> dict[str, Any]:
     """Return counts by split, and the share of validation: true, and never a finding."""
     splits: dict[str, dict[str, int]] = {}
+    whole = True
     for name, chosen in target.splits().items():
         row = {"shards": len(chosen), "documents": 0, "sequences": 0, "tokens": 0}
+        if target.streamed:
+            row["shards"] = sum(len(found.files) for found in chosen)
         for found in chosen:
             shard = target.shard(found)
             if shard is not None:
                 row["documents"] += shard.documents
                 row["sequences"] += shard.sequences
                 row["tokens"] += shard.tokens
+                whole &= not getattr(shard, "piece", None)
         splits[name] = row
     facts: dict[str, Any] = {
-        "shards": len(target.shards),
+        "shards": len(target.files),
         "documents": sum(row["documents"] for row in splits.values()),
         "tokens": sum(row["tokens"] for row in splits.values()),
     }
+    if not whole:
+        # Pieces were read, and nothing counted documents.
+        for row in (facts, *splits.values()):
+            row.pop("documents")
     if set(splits) != {""}:
         facts["splits"] = splits
     held = next((splits[name] for name in ("validation", "valid", "val") if name in splits), None)
     if held is not None:
         for unit in ("documents", "tokens"):
-            if facts[unit]:
+            if facts.get(unit):
                 facts[f"validation_share_of_{unit}"] = round(held[unit] / facts[unit], 6)
     return facts
