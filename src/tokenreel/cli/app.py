@@ -31,7 +31,12 @@ SHORT = {
     "merge": "Make one corpus of several.",
     "mix": "What a run reads: tokens, shares, epochs and repeats.",
     "order": "Show, export, compare and search the order of a run.",
+    "state": "Show a feed's state; take it into another run, or from Megatron or Grain.",
+    "pack": "Say what rows waste, and what each packing policy does.",
     "index": "Build and check index files of Megatron and MaxText.",
+    "trace": "What did step N see; when was document D seen.",
+    "ledger": "Compare ledgers, and say what they exposed.",
+    "replay": "Index what a run read; check, join, rebuild it.",
     "formats": "Print the table of formats.",
     "explain": "Say what a code means and how to mend it.",
     "schema": "Print the JSON Schema of recipes or of run files.",
@@ -64,10 +69,10 @@ def _root(
 
 def command() -> Any:
     """Return the whole command, with every subcommand registered."""
-    from tokenreel.cli import check, convert, index, look, make, mix, order
+    from tokenreel.cli import check, convert, index, look, make, mix, order, pack, replay, state
 
     if not app.registered_commands:
-        for module in (make, look, check, convert, index, order, mix):
+        for module in (make, look, check, convert, index, order, mix, pack, replay, state):
             module.register(app)
     whole: Any = typer.main.get_command(app)
     rank = list(SHORT)

@@ -34,6 +34,7 @@ def inspect_command(
     lengths: Annotated[bool, typer.Option("--lengths", help="Show the histogram of lengths, however small.")] = False,
     boundary: options.BoundaryText = None,
     vocab: options.Vocab = None,
+    dtype: options.Dtype = None,
     tokenizer: options.TokenizerFile = None,
     json: options.Json = False,
 ) -> None:
@@ -48,6 +49,7 @@ def inspect_command(
         path,
         boundary=boundary,
         vocab=vocab,
+        dtype=dtype,
         tokenizer=tokenizer,
         split=split,
         documents=doc or (),
@@ -120,8 +122,17 @@ def schema_command(
     from tokenreel.store import dumps_canonical, write_bytes_atomic
 
     schemas = {"recipe": recipe_schema, "run": run_schema}
+    if kind.startswith("replay-"):
+        from tokenreel.replay.metadata import schemas as replay_schemas
+
+        schemas = {f"replay-{name}": lambda table=table: table for name, table in replay_schemas().items()}
     if kind not in schemas:
-        raise UsageError("USE003", expected="recipe or run", found=kind, hint="tokenreel schema recipe")
+        raise UsageError(
+            "USE003",
+            expected="recipe, run, replay-manifest, replay-sources or replay-mix",
+            found=kind,
+            hint="tokenreel schema recipe",
+        )
     schema = schemas[kind]()
     if output is None:
         print_json(schema)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
 from tokenreel.config.orders import (
     AnyOrder,
+    Levanter,
     MegatronBlendTable,
     Mix,
     Name,
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HINT = "tokenreel schema run"
-OWN_KEYS = ("first", "last", "at_sample", "evidence")
+Evidence = Literal["declared", "checkpoint", "ledger"]
+OWN_KEYS = ("first", "last", "after", "at_sample", "evidence", "source", "record")
 """Keys of a segment that say where it is and are no part of its run."""
 
 
@@ -42,11 +44,19 @@ class RunCorpus(_Table, frozen=True, kw_only=True):
     """A corpus, and what its bytes cannot prove."""
 
     name: Name
-    path: Annotated[Name, msgspec.Meta(description="A folder, a shard, or ROOT/SPLIT; relative to this file.")]
+    path: Annotated[Name, msgspec.Meta(description="A folder, a shard, or ROOT/SPLIT; relative to this file.")] | None = None
+    tokens: (
+        Annotated[int, msgspec.Meta(ge=1, description="In place of a path: a stream of so many tokens, stated, not there.")]
+        | None
+    ) = None
     split: Annotated[Name, msgspec.Meta(description="A split of the corpus.")] | None = None
     boundary: Annotated[str, msgspec.Meta(description="prefix=ID[+ID...],suffix=ID[+ID...].")] | None = None
     dtype: Name | None = None
     vocab: Positive | None = None
+    fidelity: (
+        Annotated[Name, msgspec.Meta(description="What is inexact about it: steps that read it are approximate.")]
+        | None
+    ) = None
     prefix: (
         Annotated[
             Name, msgspec.Meta(description="The path as the training job spells it: names of index files hash it.")
@@ -133,7 +143,17 @@ class SegmentTable(_Table, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    evidence: Annotated[str, msgspec.Meta(description="How this is known: a log, a config, a commit.")] | None = None
+    after: (
+        Annotated[int, msgspec.Meta(ge=0, description="Segment it branches from; left out, the one before it.")] | None
+    ) = None
+    evidence: Annotated[
+        Evidence, msgspec.Meta(description="What says so: a configuration, a checkpoint's sampler state, a ledger.")
+    ] = "declared"
+    record: (
+        Annotated[Name, msgspec.Meta(description="File of that state or ledger; it is checked. Relative to this file.")]
+        | None
+    ) = None
+    source: Annotated[str, msgspec.Meta(description="Where it is written: a log, a config, a commit.")] | None = None
     order: Annotated[dict[str, Any], msgspec.Meta(description="Keys of the order that changed.")] = {}
     schedule: Annotated[dict[str, Any], msgspec.Meta(description="Keys of the schedule that changed.")] = {}
     row_policy: Name | dict[str, Any] | None = None
@@ -161,7 +181,15 @@ class Segment:
     """Last step, itself part of it; None is as long as the order."""
     first_sample: int | None = 0
     """Sample that its first step begins with; None where no schedule says how many were consumed."""
-    evidence: str | None = None
+    evidence: Evidence = "declared"
+    source: str | None = None
+    """Where that is written."""
+    after: int | None = None
+    """Number of the segment it goes on from; None for the first."""
+    record: str | None = None
+    """File with the state or the ledger that is the evidence, relative to the run file."""
+    doubt: str | None = None
+    """Why its steps are not exact under the declared configuration."""
 
 
 def load_run(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> tuple[Segment, ...]:
@@ -176,7 +204,12 @@ def load_run(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> tup
     table = read_toml(path)
     for one in overrides:
         override(table, one)
-    return parse_run(table, path)
+    segments = parse_run(table, path)
+    if any(segment.record is not None for segment in segments):
+        from tokenreel.config.evidence import check_records
+
+        check_records(segments, path)
+    return segments
 
 
 def parse_run(table: dict[str, Any], path: object = None) -> tuple[Segment, ...]:
@@ -200,9 +233,15 @@ def parse_run(table: dict[str, Any], path: object = None) -> tuple[Segment, ...]
         last = run.schedule.steps - 1 if run.schedule and run.schedule.steps else None
         return (Segment(run, last=last),)
     segments: list[Segment] = []
+    bases: list[dict[str, Any]] = []
     for number, one in enumerate(_convert(written, list[SegmentTable], path, "segment")):
-        base = _changed(base, written[number])
-        segments.append(_follow(segments, one, _run(base, path, f"segment[{number}]"), path, number))
+        after = number - 1 if one.after is None else one.after
+        if one.after is not None and not 0 <= after < number:
+            message, expected = f"segment[{number}].after", "a segment before it"
+            raise RecipeError("RCP043", message, path=path, expected=expected, found=after, hint=HINT)
+        bases.append(_changed(bases[after] if after >= 0 else base, written[number]))
+        before = segments[after] if after >= 0 else None
+        segments.append(_follow(before, one, _run(bases[number], path, f"segment[{number}]"), path, number))
     return tuple(segments)
 
 
@@ -225,6 +264,10 @@ def _run(table: dict[str, Any], path: object, at: str = "") -> Run:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise RecipeError("RCP041", f"two corpora are named {twice!r}", path=path, hint=HINT)
+    for corpus in run.corpus:
+        if (corpus.path is None) == (corpus.tokens is None):
+            message = f"corpus {corpus.name!r}"
+            raise RecipeError("RCP041", message, path=path, expected="a path, or tokens", hint=HINT)
     place = f"{at}.order" if at else "order"
     _check_order(run.order, run, path, place)
     for name in corpora_named(run.order):
@@ -244,6 +287,9 @@ def _check_order(order: AnyOrder, run: Run, path: object, at: str) -> None:
     """Check what types cannot say of an order, and the orders inside a mixture."""
     if isinstance(order, MegatronBlendTable) and len({member.weight is None for member in order.member}) > 1:
         raise RecipeError("RCP041", f"{at}.member", path=path, expected="weights in all or in none", hint=HINT)
+    if isinstance(order, Levanter):
+        _check_levanter(order, run, path, at)
+        return
     if not isinstance(order, Mix):
         return
     for number, component in enumerate(order.component):
@@ -264,6 +310,35 @@ def _check_order(order: AnyOrder, run: Run, path: object, at: str) -> None:
                 near = nearest(name, names)
                 message = f"{place} weights {name!r}" + (f"; did you mean {near!r}?" if near else "")
                 raise RecipeError("RCP041", message, path=path, expected=", ".join(names), found=name, hint=HINT)
+
+
+def _check_levanter(order: Levanter, run: Run, path: object, at: str) -> None:
+    names = [component.name for component in order.component]
+    if len(set(names)) < len(names):
+        raise RecipeError("RCP041", f"{at}.component", path=path, expected="different names", hint=HINT)
+    if bool(order.stage) == any(component.weight is not None for component in order.component):
+        expected = "weights of components, or stages"
+        raise RecipeError("RCP041", at, path=path, expected=expected, found="both or neither", hint=HINT)
+    if (order.experiment_budget is None) != (order.target_budget is None):
+        raise RecipeError("RCP041", at, path=path, expected="experiment_budget and target_budget, or neither", hint=HINT)
+    for number, component in enumerate(order.component):
+        inside = f"{at}.component[{number}]"
+        if component.corpus is not None and component.order is not None:
+            raise RecipeError("RCP041", inside, path=path, expected="a corpus or an order", found="both", hint=HINT)
+        if component.order is not None:
+            _refuse_order(component.order, path, f"{inside}.order")
+            _check_order(component_order(component), run, path, f"{inside}.order")
+    for number, stage in enumerate(order.stage):
+        place = f"{at}.stage[{number}]"
+        if (stage.sample is None) == (stage.step is None) or (stage.step is not None and run.schedule is None):
+            expected = "sample, or step and a [schedule]"
+            raise RecipeError("RCP041", place, path=path, expected=expected, hint=HINT)
+        known = names if isinstance(stage.weights, dict) else list(order.weights)
+        for name in stage.weights if isinstance(stage.weights, dict) else [stage.weights]:
+            if name not in known:
+                near = nearest(name, known)
+                message = f"{place} weights {name!r}" + (f"; did you mean {near!r}?" if near else "")
+                raise RecipeError("RCP041", message, path=path, expected=", ".join(known), found=name, hint=HINT)
 
 
 class _OrderOnly(msgspec.Struct):
@@ -303,23 +378,45 @@ def _changed(base: dict[str, Any], segment: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _follow(before: list[Segment], one: SegmentTable, run: Run, path: object, number: int) -> Segment:
-    """Return a segment as it follows those before it; raises `RecipeError` (RCP043) where it does not."""
+def _follow(before: Segment | None, one: SegmentTable, run: Run, path: object, number: int) -> Segment:
+    """Return a segment as it follows the one before it; raises `RecipeError`: RCP043 where it does not, RCP041."""
     place = f"segment[{number}]"
-    expected = before[-1].last + 1 if before and before[-1].last is not None else 0
-    if before and one.first != expected:
+    expected: object = before.last + 1 if before and before.last is not None else 0
+    wrong = before is not None and one.first != expected
+    if before is not None and one.after is not None and before.last is not None:
+        # A branch may leave a segment before its end.
+        expected, wrong = f"{before.first + 1} .. {before.last + 1}", not before.first < one.first <= before.last + 1
+    if wrong:
         raise RecipeError("RCP043", f"{place}.first", path=path, expected=expected, found=one.first, hint=HINT)
     if one.last < one.first:
         message, least = f"{place}.last", f"{one.first} or more"
         raise RecipeError("RCP043", message, path=path, expected=least, found=one.last, hint=HINT)
-    sample = one.at_sample
-    if sample is None:
-        sample = _consumed(before[-1]) if before else 0
-    return Segment(run, one.first, one.last, sample, one.evidence)
+    if (one.record is None) != (one.evidence == "declared"):
+        said = "a record" if one.evidence != "declared" else "evidence that is no declaration"
+        raise RecipeError("RCP041", place, path=path, expected=said, found=one.evidence, hint=HINT)
+    consumed = _consumed(before, one.first) if before else 0
+    sample = consumed if one.at_sample is None else one.at_sample
+    after = None if before is None else number - 1 if one.after is None else one.after
+    doubt = _doubt(before, one, run, consumed)
+    return Segment(run, one.first, one.last, sample, one.evidence, one.source, after, one.record, doubt)
 
 
-def _consumed(segment: Segment) -> int | None:
-    """Return the sample that follows a segment's last step."""
+def _doubt(before: Segment | None, one: SegmentTable, run: Run, consumed: int | None) -> str | None:
+    """Return why it is not certain with which sample a segment begins: nothing recorded it, and more than the steps changed."""
+    if before is None or one.evidence != "declared":
+        return None
+    changed = []
+    schedules = [(s.batch, s.ramp) if s else None for s in (before.run.schedule, run.schedule)]
+    if schedules[0] != schedules[1]:
+        changed.append("the batch schedule changes")
+    if one.at_sample is not None and one.at_sample != consumed:
+        stood = "an unknown sample" if consumed is None else f"sample {consumed:,}"
+        changed.append(f"it begins at sample {one.at_sample:,} where {stood} was next")
+    return f"at step {one.first:,} {' and '.join(changed)}, and no checkpoint or ledger says so" if changed else None
+
+
+def _consumed(segment: Segment, step: int) -> int | None:
+    """Return the sample that follows a segment's steps before `step`."""
     if segment.first_sample is None or segment.run.schedule is None or segment.last is None:
         return None
-    return segment.first_sample + segment.run.schedule.samples(segment.first, segment.last + 1)
+    return segment.first_sample + segment.run.schedule.samples(segment.first, step)

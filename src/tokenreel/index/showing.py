@@ -11,18 +11,17 @@ from tokenreel.index.segments import step_range
 from tokenreel.spans import Flag
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tokenreel.config.run import Segment
     from tokenreel.index.assemble import Assembled
     from tokenreel.spans import SpanTable
 
 
 def order_facts(number: int, segment: Segment, made: Assembled) -> dict[str, Any]:
-    """Return what a segment and its order are; an order of index files has no fingerprint until it is prepared."""
+    """Return what a segment and its order are; what is not known until it is prepared is None."""
     order = made.order
-    try:
-        digest: str | None = order.fingerprint
-    except OrderError:
-        digest = None
+    digest, samples = _known(lambda: order.fingerprint), _known(lambda: order.length)
     return {
         "segment": number,
         "first_step": segment.first,
@@ -30,7 +29,7 @@ def order_facts(number: int, segment: Segment, made: Assembled) -> dict[str, Any
         "first_sample": segment.first_sample,
         "evidence": segment.evidence,
         "order": order.name,
-        "samples": order.length,
+        "samples": samples,
         "row_tokens": order.row_tokens,
         "row_ahead": order.row_ahead,
         "locate": order.locate_cost,
@@ -41,6 +40,14 @@ def order_facts(number: int, segment: Segment, made: Assembled) -> dict[str, Any
         ],
         "tree": list(order.describe().lines()),
     }
+
+
+def _known(ask: Callable[[], Any]) -> Any:
+    """Return what an order says of itself, None where that is not known before it is prepared."""
+    try:
+        return ask()
+    except OrderError:
+        return None
 
 
 def sample_facts(made: Assembled, number: int, tokenizer: Path | None, *, decode: bool) -> dict[str, Any]:
@@ -61,11 +68,12 @@ def sample_facts(made: Assembled, number: int, tokenizer: Path | None, *, decode
         "digest": ids.digest().hex(),
     }
     if decode:
-        facts["text"] = _tokenizer(made, tokenizer).decode(ids.inputs)
+        facts["text"] = tokenizer_of(made, tokenizer).decode(ids.inputs)
     return facts
 
 
-def _tokenizer(made: Assembled, given: Path | None) -> Any:
+def tokenizer_of(made: Assembled, given: Path | None) -> Any:
+    """Return the tokenizer given, else the one that lies in a corpus; raises `UsageError` (USE003)."""
     from tokenreel.text import load_tokenizer, tokenizer_from_bytes
 
     if given is not None:

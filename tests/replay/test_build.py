@@ -1,0 +1,137 @@
+"""Building: from a corpus, resumed, refused; ids and buckets as others computed them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import run
+from tests.replay.made import make
+from tokenreel.errors import ReplayError
+from tokenreel.replay.buckets import bucket_id, bucket_name, bucket_named, quality_bucket
+from tokenreel.replay.metadata import parse_manifest
+from tokenreel.replay.tokens import split_text
+from tokenreel.text.normalise import Normaliser, text_id
+
+GOLDEN = Path(__file__).parents[1] / "golden/replay"
+
+
+def test_ids_of_texts_as_marin_makes_them() -> None:
+    cases = json.loads((GOLDEN / "documents.json").read_text())
+    for case in cases["document_ids"]:
+        assert text_id(case["text"]).hex() == case["id_of_input"]
+        for whitespace, name in (("python", "python"), ("columnar", "rust")):
+            text = Normaliser("marin", whitespace)(case["text"])
+            assert (None if text is None else text_id(text).hex()) == case[f"id_{name}_ws"]
+    for score, bucket in cases["quality_buckets"]["cases"]:
+        assert quality_bucket(score) == bucket
+
+
+def test_buckets_have_names() -> None:
+    for number in range(200):
+        assert bucket_named(bucket_name(number)) == number == bucket_id(number // 5, number % 5)
+    with pytest.raises(ReplayError, match="RPL002"):
+        bucket_id(40, 0)
+    with pytest.raises(ReplayError, match="RPL002"):
+        quality_bucket(float("nan"))
+
+
+def test_published_spellings_are_read() -> None:
+    published = {
+        "total_documents": 3,
+        "files": {"data/task_00000.parquet": {"rows": 3, "size_bytes": 9, "sha256": "0" * 64}},
+        "rows_by_source": {"a": 3},
+        "bucket_counts": {"0": 3},
+    }
+    manifest = parse_manifest(published)
+    assert (manifest.documents, manifest.tasks, manifest.files[0].task_id, manifest.files[0].bytes) == (3, 1, 0, 9)
+    with pytest.raises(ReplayError, match="RPL003"):
+        parse_manifest({**published, "total_documents": "three"})
+
+
+def test_a_corpus_is_indexed_by_its_rows_or_its_text(tmp_path: Path) -> None:
+    texts = [f"document {n} of a corpus" for n in range(40)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (tmp_path / "recipe.toml").write_text(
+        '[tokenizer]\nname = "bytes"\n[split]\nrule = "none"\n[[source]]\nname = "web"\npaths = ["a.jsonl"]\n'
+    )
+    ran = run("build", tmp_path / "recipe.toml", "--out", tmp_path / "corpus", "--workers", 1)
+    assert ran.status == 0, ran.err
+    rows = [{"domain_cluster": n % 40, "quality_score": n / 40} for n in range(40)]
+    (tmp_path / "buckets.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = {}
+    for how in ("text", "normalised"):
+        out = tmp_path / how
+        ran = run(
+            "replay",
+            "build",
+            tmp_path / "corpus/train",
+            "--buckets",
+            tmp_path / "buckets.jsonl",
+            "--ids",
+            how,
+            "--out",
+            out,
+            "--json",
+        )
+        assert ran.status == 0, ran.err
+        found[how] = json.loads((out / "manifest.json").read_text())
+        assert run("replay", "validate", out, "--level", "full").status == 0
+    assert found["text"]["documents_by_bucket"] == found["normalised"]["documents_by_bucket"]
+    from tokenreel.replay.files import read_batches
+    from tokenreel.store import LocalStore
+
+    for how in found:
+        store = LocalStore(tmp_path / how)
+        ids = [
+            row["document_id"]
+            for file in found[how]["files"]
+            for batch in read_batches(store, file["path"])
+            for row in batch.to_pylist()
+        ]
+        assert ids == [text_id(text) for text in texts]
+
+
+def test_a_stopped_build_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    made = make(tmp_path / "a")
+    whole = {path.relative_to(made.index): path.read_bytes() for path in made.index.rglob("*") if path.is_file()}
+    (made.index / "manifest.json").unlink()
+    said = json.loads(whole[Path("manifest.json")])
+    (made.index / ".made_from").write_text(said["made_from"] + "\n")
+    (made.index / "index/task-000002.parquet").unlink()
+    kept = (made.index / "index/task-000001.parquet").stat().st_mtime_ns
+    from tokenreel.replay.making import Choices, make_index
+
+    choices = Choices(
+        normalise="marin",
+        source_field="from",
+        sources=tmp_path / "a/sources.json",
+        mix=tmp_path / "a/mix.json",
+        task_documents=25,
+    )
+    make_index([tmp_path / "a/flat.jsonl"], tmp_path / "a/buckets.parquet", made.index, choices)
+    again = {path.relative_to(made.index): path.read_bytes() for path in made.index.rglob("*") if path.is_file()}
+    assert again == whole
+    assert (made.index / "index/task-000001.parquet").stat().st_mtime_ns == kept
+    with pytest.raises(ReplayError, match="RPL001"):
+        make_index([tmp_path / "a/flat.jsonl"], tmp_path / "a/buckets.parquet", made.index, Choices(task_documents=24))
+
+
+def test_a_document_without_a_bucket_stops_the_build(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    (tmp_path / "b.jsonl").write_text('{"bucket_id": 3}\n')
+    ran = run(
+        "replay", "build", tmp_path / "a.jsonl", "--buckets", tmp_path / "b.jsonl", "--out", tmp_path / "o", "--json"
+    )
+    assert ran.status == 1
+    assert ran.json["error"]["code"] == "RPL006"
+    assert not (tmp_path / "o/manifest.json").exists()
+
+
+def test_long_texts_are_cut_as_pipelines_cut_them() -> None:
+    text = "a" * 10_005 + " " + "b" * 10_000 + "\n" + "c"
+    assert split_text(text, 10_000) == ["a" * 10_005, " " + "b" * 10_000, "\nc"]
+    assert "".join(split_text(text, 10_000, 25_000)) == text
+    assert [len(one) for one in split_text("x" * 60_000, 10_000, 25_000)] == [25_000, 25_000, 10_000]

@@ -1,0 +1,163 @@
+"""From an index back to its text, and on to token streams whose identity is that of the original."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+import tokenreel
+from tests.cli.command import run
+from tests.replay.made import Made, expected_ids, make
+from tokenreel.replay import metadata
+from tokenreel.replay.files import read_batches, rows_of
+from tokenreel.replay.join import JoinPlan, join
+from tokenreel.replay.matching import match
+from tokenreel.store import LocalStore
+from tokenreel.testing.hub_server import HubServer, Repository
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make(tmp_path_factory.mktemp("join"))
+
+
+def joined(made: Made, out: Path | None, plan: JoinPlan) -> object:
+    store = LocalStore(made.index)
+    return join(store, metadata.read_manifest(store), metadata.read_sources(store), plan, out)
+
+
+def test_index_holds_the_documents_in_order(made: Made) -> None:
+    store = LocalStore(made.index)
+    manifest = metadata.read_manifest(store)
+    rows = [row for file in manifest.files for batch in read_batches(store, file.path) for row in batch.to_pylist()]
+    assert [row["document_id"] for row in rows] == expected_ids(made)
+    assert [(row["source_id"], row["bucket_id"]) for row in rows] == [
+        (source, bucket) for source, _, bucket in made.rows
+    ]
+    assert rows_of(next(read_batches(store, manifest.files[0].path)), "x").ids.dtype == np.uint64
+
+
+def test_every_document_is_found_and_stands_in_order(made: Made, tmp_path: Path) -> None:
+    ran = run("replay", "join", made.index, "--source-root", made.upstream, "--out", tmp_path, "--json")
+    assert ran.status == 0, ran.err
+    assert ran.json["complete"]
+    found = [row for name in ran.json["files"] for row in parquet.read_table(tmp_path / name).to_pylist()]
+    assert [row["text"] for row in found] == [text for _, text, _ in made.rows]
+    assert [row["bucket_id"] for row in found] == [bucket for _, _, bucket in made.rows]
+    for name, row in ran.json["sources"].items():
+        mine = [text for source, text, _ in made.rows if source == name]
+        assert row["wanted"] == len(mine) == row["hits"]
+        assert row["texts"] == len(mine) + 1
+        assert row["extra"] == 1
+        assert row["repeated"] == len(mine) - len(set(mine))
+        assert row["missing"] == row["elsewhere"] == 0
+
+
+def test_what_is_missing_is_told_from_what_cannot_be_read(made: Made, tmp_path: Path) -> None:
+    partial = tmp_path / "upstream"
+    (partial / "org/web/data").mkdir(parents=True)
+    whole = (made.upstream / "org/web/data/a.jsonl").read_text().splitlines()
+    (partial / "org/web/data/a.jsonl").write_text("\n".join(whole[:5]))
+    store = LocalStore(made.index)
+    table = json.loads((made.index / "sources.json").read_text())
+    for source in table["sources"]:
+        if source["source_id"] == "code":
+            source["transform_module"] = "their.module"
+    sources = metadata.parse_sources(table)
+    found = join(store, metadata.read_manifest(store), sources, JoinPlan(root=partial), None)
+    states = {name: counts.state for name, counts in found.by_source.items()}
+    assert states == {"web": "read", "code": "not joinable here", "books": "not here"}
+    assert found.by_source["web"].missing > 0
+    assert found.by_source["code"].missing == found.by_source["books"].missing == 0
+    assert not found.complete
+
+
+def test_from_a_hub_with_terms(made: Made, tmp_path: Path) -> None:
+    repositories = {}
+    for source in ("web", "code", "books"):
+        root = made.upstream / f"org/{source}"
+        files = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        repositories[f"org/{source}"] = Repository(files, gated=source == "books")
+    with HubServer(repositories, drops=3) as hub:
+        ran = run("replay", "join", made.index, "--online", "--json", env={"HF_ENDPOINT": hub.url, "HF_TOKEN": ""})
+    assert ran.status == 4, ran.err
+    states = {name: row["state"] for name, row in ran.json["sources"].items()}
+    assert states == {"web": "read", "code": "read", "books": "needs terms"}
+    assert ran.json["sources"]["web"]["hits"] == ran.json["sources"]["web"]["wanted"]
+
+
+def test_a_transform_in_a_checkout(made: Made, tmp_path: Path) -> None:
+    checkout = tmp_path / "theirs"
+    (checkout / "pack").mkdir(parents=True)
+    (checkout / "pack/mod.py").write_text(
+        "def replay(record):\n    print('noise')\n    if 'bad' in record: raise ValueError('no')\n    return record['text']\n"
+    )
+    git = ["git", "-C", str(checkout), "-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run([*git[:3], "init", "-q"], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "x"], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    table = json.loads((made.index / "sources.json").read_text())
+    for source in table["sources"]:
+        source.update(transform_module="pack.mod", replay_entrypoint="pack.mod:replay")
+    index = tmp_path / "index"
+    index.mkdir()
+    for path in made.index.rglob("*"):
+        if path.is_file():
+            target = index / path.relative_to(made.index)
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    (index / "sources.json").write_text(json.dumps(table))
+    common = ("replay", "join", index, "--source-root", made.upstream, "--transforms", checkout, "--json")
+    ran = run(*common, "--commit", commit)
+    assert ran.status == 0, ran.err
+    other = run(*common, "--commit", "0" * 40)
+    assert other.status == 1
+    assert other.json["error"]["code"] == "RPL032"
+
+
+def test_streams_have_the_identity_of_the_original(made: Made, tmp_path: Path) -> None:
+    assert run("replay", "join", made.index, "--source-root", made.upstream, "--out", tmp_path / "found").status == 0
+    ran = run(
+        "replay", "streams", tmp_path / "found", "--index", made.index, "--out", tmp_path / "streams",
+        "--tokenizer", "bytes", "--eos", "<|endoftext|>", "--json",
+    )  # fmt: skip
+    assert ran.status == 0, ran.err
+    assert ran.json["documents"] == len(made.rows)
+    for stream in ran.json["buckets"]:
+        texts = [text for _, text, bucket in made.rows if bucket == stream["bucket"]]
+        corpus = tokenreel.open(tmp_path / "streams" / stream["name"], boundary="suffix=256")
+        assert [bytes(corpus.content(k).tolist()).decode() for k in range(len(corpus))] == texts
+        assert corpus.tokens == stream["tokens"] == sum(len(text.encode()) + 1 for text in texts)
+    mixed = run("mix", tmp_path / "streams/run.toml", "--json")
+    assert mixed.status == 0, mixed.err
+
+
+keys = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60)
+
+
+@settings(max_examples=60, deadline=None)
+@given(keys, keys, st.booleans())
+def test_matching_is_a_dictionary(wanted: list[tuple[int, int]], there: list[tuple[int, int]], spread: bool) -> None:
+    scale = 0x3FFF_FFFF_FFFF_FFFF if spread else 1
+    one = np.array([(a * scale, b) for a, b in wanted], dtype=np.uint64).reshape(-1, 2)
+    other = np.array([(a * scale, b) for a, b in there], dtype=np.uint64).reshape(-1, 2)
+    first: dict[tuple[int, int], int] = {}
+    for row, key in enumerate(there):
+        first.setdefault(key, row)
+    assert match(one, other).tolist() == [first.get(key, -1) for key in wanted]
+
+
+def test_matching_many_parts() -> None:
+    rng = np.random.default_rng(7)
+    other = rng.integers(0, 1 << 63, (60_000, 2), dtype=np.uint64)
+    order = rng.permutation(60_000)
+    assert match(other[order], other).tolist() == order.tolist()
+    assert (match(other + np.uint64(1), other) < 0).sum() > 59_990
