@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tokenreel.errors import RecipeError
-from tokenreel.pack.policy import KINDS, RowPolicy, row_policy
+from tokenreel.pack.policy import _OPTIONS, KINDS, RowPolicy, row_policy
 from tokenreel.pack.rows import fills
 
 
@@ -102,3 +105,31 @@ def test_maxtext_rows_need_their_kind_of_sample(direct: bool, ahead: int) -> Non
     with pytest.raises(RecipeError) as caught:
         fills(row_policy({"kind": "maxtext", "direct": direct}), ahead)
     assert caught.value.code == "RCP041"
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "rows.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("option", sorted({option for options in _OPTIONS.values() for option in options}))
+def test_the_page_names_every_option(option: str) -> None:
+    assert f"`{option}" in PAGE
+
+
+def test_policies_of_the_page_are_some() -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    assert [row_policy(tomllib.loads(block)["row_policy"]).kind for block in blocks] == ["plain", "documents"]
+
+
+def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokenreel.formats.megatron_write import MegatronWriter
+
+    monkeypatch.chdir(tmp_path)
+    ids = np.arange(33 * 4096) % 60000
+    with MegatronWriter("data/web/web", np.uint16) as writer:
+        writer.add_documents(ids.astype(np.uint16), np.array([len(ids)]))
+        writer.finish()
+    block = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert block is not None
+    seen: dict[str, Any] = {}
+    exec(block[1], seen)
+    assert np.array_equal(seen["batch"]["labels"].reshape(-1), ids[1 : 32 * 4096 + 1])
