@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,14 @@ import typer
 from tokenreel.cli import options
 from tokenreel.cli.output import print_json, print_line
 from tokenreel.cli.progress import Progress
+
+
+class Form(StrEnum):
+    """How the report is printed."""
+
+    text = "text"
+    json = "json"
+    github = "github"
 
 
 def register(app: typer.Typer) -> None:
@@ -45,6 +54,15 @@ def verify_command(  # noqa: PLR0913 (one per option)
     ] = None,
     accept: options.Accept = None,
     strict: options.Strict = False,
+    since: Annotated[
+        Path | None, typer.Option("--since", help="A receipt of an earlier run: what did not change is not read again.")
+    ] = None,
+    receipt: Annotated[
+        Path | None, typer.Option("--receipt", help="Write a receipt of this run, for --since; level full.")
+    ] = None,
+    form: Annotated[
+        Form, typer.Option("--format", help="For people, as JSON, or as GitHub's annotations.")
+    ] = Form.text,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="List every check that was made.")] = False,
     progress: options.ProgressKind = options.Show.auto,
     json: options.Json = False,
@@ -78,9 +96,15 @@ def verify_command(  # noqa: PLR0913 (one per option)
             accept=accept or (),
             strict=strict,
             progress=bar,
+            since=since,
+            receipt=receipt,
         )
-    if json:
+    if json or form is Form.json:
         print_json(report.as_dict())
+    elif form is Form.github:
+        for line in report.annotations():
+            print_line(line)
+        print_line(report.verdict())
     else:
         for line in report.lines(verbose=verbose):
             print_line(line)

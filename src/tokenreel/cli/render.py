@@ -44,7 +44,9 @@ def inspection_lines(seen: Inspection, *, lengths: bool = False) -> Iterator[str
 
 def _summary_lines(seen: Inspection, *, lengths: bool) -> Iterator[str]:
     for name, counts in seen.splits.items():
-        units = ["shard", "document", *(["sequence"] if counts["sequences"] != counts["documents"] else []), "token"]
+        several = counts.get("sequences") != counts.get("documents")
+        units = ["shard", "document", *(["sequence"] if several else []), "token"]
+        units = [unit for unit in units if unit + "s" in counts]
         label = f"{name}: " if name else ""
         yield f"  {label}{', '.join(counted(counts[unit + 's'], unit) for unit in units)}"
         if name in seen.identity:

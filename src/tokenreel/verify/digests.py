@@ -53,7 +53,7 @@ def check_identities(target: Target, read: Read, findings: Findings) -> bool:
         if found is None:
             if split not in target.splits() and said is not None and not manifest.splits[split].shards:
                 continue  # an empty split has no shard to read
-            findings.skip(name, "a shard of it cannot be read", "mend the findings first")
+            findings.skip(name, "a shard of it cannot be read, or was not read again", "mend the findings first")
             continue
         compared += 1
         if found.digest != said:

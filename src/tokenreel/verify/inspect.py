@@ -13,9 +13,11 @@ from tokenreel.corpus.lengths import Lengths
 from tokenreel.errors import DocumentError, SplitError
 from tokenreel.verify.finding import Findings
 from tokenreel.verify.histogram import histogram_lines
+from tokenreel.verify.options import known_dtype
 from tokenreel.verify.other_files import what_is_there
 from tokenreel.verify.pairs import check_structure
 from tokenreel.verify.stream import BLOCK_DOCUMENTS, choose_documents, read_pieces, read_sample
+from tokenreel.verify.streamed import PIECE_QUICK, StreamUnit
 from tokenreel.verify.target import no_such_split, open_target
 from tokenreel.verify.texts import find_tokenizer
 from tokenreel.verify.wording import counted
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Document", "Ends", "Inspection", "Place", "histogram_lines", "inspect"]
 
 SAMPLE = 1000
+SCANNED = 1 << 29
+"""Bytes up to which documents without a table are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ class Place:
     file: str
     byte: int
     document: int
-    """Number in the corpus or split."""
+    """Number in the corpus or split; 0 where documents are not told apart."""
     within: int
     """Token in the document."""
     id: int
@@ -145,6 +149,7 @@ def inspect(
     *,
     boundary: Boundary | str | None = None,
     vocab: int | None = None,
+    dtype: str | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     split: str | None = None,
     documents: Iterable[int] = (),
@@ -172,10 +177,14 @@ def inspect(
     ([7, 0], 1, 6)
     """
     findings = Findings()
-    target = open_target(path, findings, boundary=boundary, vocab=vocab)
+    kind = None if dtype is None else known_dtype(dtype)
+    target = open_target(path, findings, boundary=boundary, vocab=vocab, dtype=kind, piece=PIECE_QUICK)
     target.tokenizer = tokenizer
+    wanted, positions = list(documents), list(at)
+    if wanted or positions or sum(target.sizes[file] for found in target.files for file in found.files) <= SCANNED:
+        target.piece = None
     try:
-        if not target.shards and not target.built:
+        if not target.shards and not target.built and not findings.total:
             raise DocumentError(
                 "DOC006",
                 what_is_there(target),
@@ -188,16 +197,17 @@ def inspect(
         notes = [*_notes(target, opened), *_check_vocabulary(target, findings, vocab, sample, seed)]
         lengths = Lengths()
         for _, shard in opened:
+            if _in_pieces(shard):
+                continue
             for first in range(0, shard.documents, BLOCK_DOCUMENTS):
                 lengths.add(np.diff(shard.document_edges(first, min(shard.documents, first + BLOCK_DOCUMENTS))))
-        wanted, positions = list(documents), list(at)
         chosen = _chosen(target, split, needed=bool(wanted or positions))
         return Inspection(
             target.path,
             tuple(sorted({found.format for found in target.shards})),
             _layout(target),
             target.complete is not None if target.built else None,
-            len(target.shards),
+            len(target.files),
             _splits(target),
             tuple(sorted({shard.dtype.name for _, shard in opened})),
             target.boundary,
@@ -231,16 +241,23 @@ def _splits(target: Target) -> dict[str, dict[str, int]]:
     for name, chosen in target.splits().items():
         opened = [shard for found in chosen if (shard := target.shard(found)) is not None]
         out[name] = {
-            "shards": len(chosen),
+            "shards": sum(len(found.files) for found in chosen) if target.streamed else len(chosen),
             "documents": sum(shard.documents for shard in opened),
             "sequences": sum(shard.sequences for shard in opened),
             "tokens": sum(shard.tokens for shard in opened),
         }
+        if any(map(_in_pieces, opened)):
+            del out[name]["documents"], out[name]["sequences"]
     return out
+
+
+def _in_pieces(shard: Shard) -> bool:
+    return isinstance(shard, StreamUnit) and shard.piece is not None
 
 
 def _ends(target: Target, opened: list[tuple[Found, Shard]], sample: int, seed: int) -> Ends:
     """Look at the first and last id of sampled documents; one small read each."""
+    opened = [(found, shard) for found, shard in opened if not _in_pieces(shard)]
     bases = np.cumsum([0, *(shard.documents for _, shard in opened)])
     first: Counter[int] = Counter()
     last: Counter[int] = Counter()
@@ -268,6 +285,16 @@ def _ends(target: Target, opened: list[tuple[Found, Shard]], sample: int, seed: 
 
 def _notes(target: Target, opened: list[tuple[Found, Shard]]) -> tuple[str, ...]:
     notes = []
+    if any(_in_pieces(shard) for _, shard in opened):
+        known = target.boundary.prefix or target.boundary.suffix
+        notes.append(
+            "documents are told by ids around them, and were not looked for in so many: verify --level full counts them"
+            if known
+            else "documents are told by ids around them: say which with --boundary prefix=ID or suffix=ID"
+        )
+    for _, shard in opened:
+        if isinstance(shard, StreamUnit) and not shard.piece and not shard.boundary.table:
+            notes += _fragments(shard)
     for chosen in target.splits().values():
         pair = order_finding([found.name for found in chosen])
         if pair is not None:
@@ -275,6 +302,17 @@ def _notes(target: Target, opened: list[tuple[Found, Shard]]) -> tuple[str, ...]
     if any(shard.sequences != shard.documents for _, shard in opened):
         notes.append("some documents have several sequences, or none; Megatron's GPT data orders sequences")
     return tuple(notes)
+
+
+def _fragments(unit: StreamUnit) -> Iterable[str]:
+    """Yield what is cut at the ends of a stream: some of many shards begin and end inside documents."""
+    prefix, suffix = unit.boundary.prefix, unit.boundary.suffix
+    if not unit.documents:
+        return
+    if prefix and tuple(unit.document(0)[: len(prefix)].tolist()) != prefix:
+        yield "the stream begins inside a document, whose beginning is in a shard that is not here"
+    if suffix and tuple(unit.document(unit.documents - 1)[-len(suffix) :].tolist()) != suffix:
+        yield "the stream ends inside a document, which goes on in a shard that is not here"
 
 
 def _check_vocabulary(target: Target, findings: Findings, vocab: int | None, sample: int, seed: int) -> Iterable[str]:
@@ -331,6 +369,8 @@ def _documents(
         return
     tok, why = find_tokenizer(target, tokenizer, findings)
     bases = np.cumsum([0, *(shard.documents for _, shard in chosen)])
+    if any(_in_pieces(shard) for _, shard in chosen):
+        raise DocumentError("DOC002", path=target.path, hint="--boundary suffix=ID")
     for number in wanted:
         total = int(bases[-1])
         if not -total <= number < total:
@@ -344,7 +384,11 @@ def _documents(
         ids = read_pieces(shard, begin, end)
         file, byte = shard.byte_at(begin)
         text = None if tok is None else tok.decode(_content(ids.tolist(), target.boundary))
-        yield Document(number, found.name, local, begin, byte, file, ids.tolist(), text, why)
+        name = found.name
+        if isinstance(shard, StreamUnit):
+            name, start = shard.shard_at(begin)
+            begin -= start
+        yield Document(number, name, local, begin, byte, file, ids.tolist(), text, why)
 
 
 def _content(ids: list[int], boundary: Boundary) -> list[int]:
@@ -366,4 +410,9 @@ def _place(target: Target, chosen: list[tuple[Found, Shard]], position: int) -> 
     before = sum(one.documents for _, one in chosen[:home])
     within = offset - int(shard.document_edges(local, local)[0])
     value = int(shard.read(offset, offset + 1)[0])
-    return Place(position, found.name, offset, file, byte, before + local, within, value)
+    name, known = found.name, before + local
+    if isinstance(shard, StreamUnit):
+        name, start = shard.shard_at(offset)
+        known, within = (0, offset) if shard.piece else (known, within)
+        offset -= start
+    return Place(position, name, offset, file, byte, known, within, value)

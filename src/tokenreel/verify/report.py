@@ -98,6 +98,18 @@ class Report:
             out.append(f"  try: tokenreel explain {next(iter(self.counts))}")
         return out
 
+    def annotations(self) -> list[str]:
+        """Return the findings as GitHub's workflow commands, which show them beside the files of a change."""
+        words = {"error": "error", "warning": "warning", "incomplete": "warning", "information": "notice"}
+        out = []
+        for finding in self.findings:
+            where = f"{self.path.rstrip('/')}/{finding.path}" if finding.path else self.path
+            text = finding.line().partition(" ")[2]
+            out.append(
+                f"::{words[finding.severity]} file={_property(where)},title={_property(finding.code)}::{_data(text)}"
+            )
+        return out
+
     def verdict(self) -> str:
         """Return the one line that says it all."""
         said = f"{self.path}: {self.status}"
@@ -139,6 +151,14 @@ class Report:
             return [f"passed: {what}" for what in passed] + [f"failed: {what}" for what in self.failed]
         failed = f", {len(self.failed):,} failed" if self.failed else ""
         return [f"{counted(len(passed), 'check')} passed{failed} (-v lists them)"] if self.checked else []
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def _counts(facts: dict[str, Any]) -> str:

@@ -22,9 +22,10 @@ from tokenreel.corpus.statistics import StatisticsCounter
 from tokenreel.errors import TokenError, TokenreelError
 from tokenreel.hashing import Identity, IdentityHasher
 from tokenreel.store.base import blocks
-from tokenreel.verify.boundaries import check_batch
+from tokenreel.verify.boundaries import Trouble, check_batch
 from tokenreel.verify.finding import KEPT, Finding, Findings
 from tokenreel.verify.special import Special
+from tokenreel.verify.streamed import StreamUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -97,6 +98,8 @@ class _Wanted:
     statistics: frozenset[str]
     visit: Visit | None
     tick: Ticker
+    unchanged: dict[str, dict[str, str]]
+    """Shards that are not read again, with the hashes of their files."""
 
 
 class Ticker:
@@ -151,14 +154,15 @@ def read_full(
     progress: Callable[[int, int | None, int], None] | None = None,
     *,
     statistics: Iterable[str] = (),
+    unchanged: dict[str, dict[str, str]] | None = None,
 ) -> Read:
     """Read every shard whole, once; add what its ids show, and return hashes, identities and statistics.
 
     `identities` and `statistics` name the splits that are wanted. `visit` sees every batch, from several threads.
-    Files of shards that cannot be read as such are hashed as bytes.
+    Files of shards that cannot be read as such are hashed as bytes. Shards that are `unchanged` are not read.
     """
     total = sum(target.sizes.get(path, 0) for found in target.shards for path in found.files)
-    wanted = _Wanted(frozenset(identities), frozenset(statistics), visit, Ticker(total, progress))
+    wanted = _Wanted(frozenset(identities), frozenset(statistics), visit, Ticker(total, progress), unchanged or {})
     read = Read()
     jobs: list[tuple[str, list[Found]]] = []
     for split, chosen in target.splits().items():
@@ -205,6 +209,10 @@ def _read_job(
     read, findings = Read(), Findings()
     streams = _Streams(target, split, wanted)
     for found in chosen:
+        if found.name in wanted.unchanged:
+            read.sha256.update(wanted.unchanged[found.name])
+            streams.stop()
+            continue
         shard = target.shard(found)
         if shard is None:
             streams.stop()  # a stream with a hole has no identity; the hole is a finding already
@@ -315,7 +323,7 @@ def report(
     """Add the findings of one batch that begins at (document, token) of the shard."""
     first, begin = at
     boundary, vocab = target.read_boundary(shard), _vocab_of(target, shard)
-    for trouble in check_batch(ids, lengths, boundary, vocab):
+    for trouble in _troubles(findings, shard, (first, begin), check_batch(ids, lengths, boundary, vocab)):
         if trouble.code == "TOK022" and shard.name in target.excused:
             read.inside[shard.name] += len(trouble.tokens)
             continue
@@ -345,6 +353,37 @@ def report(
             )
 
 
+def _troubles(findings: Findings, shard: Shard, at: tuple[int, int], found: list[Trouble]) -> Iterator[Trouble]:
+    """Yield what is wrong; where a stream begins or ends inside a document is said apart."""
+    for trouble in found:
+        one = trouble
+        if isinstance(shard, StreamUnit) and not shard.boundary.table:
+            one = _fragments(findings, shard, *at, trouble)
+        if len(one.tokens):
+            yield one
+
+
+def _fragments(findings: Findings, unit: StreamUnit, first: int, begin: int, trouble: Trouble) -> Trouble:
+    """Say where a stream begins or ends inside a document, and return what else is wrong: some of many shards look so."""
+    at_edge = {"TOK023": 0, "TOK021": unit.documents - 1}.get(trouble.code)
+    edge = trouble.documents + first == at_edge
+    if at_edge is None or not bool(edge.any()):
+        return trouble
+    token = begin + int(trouble.tokens[edge.argmax()])
+    path, offset = unit.byte_at(min(token, max(0, unit.tokens - 1)))
+    side, what = ("begins", "prefix") if trouble.code == "TOK023" else ("ends", "suffix")
+    findings.warning(
+        "TOK027",
+        f"the stream {side} inside a document, which has no {what} here",
+        path=path,
+        offset=offset,
+        shard=_name_at(unit, token),
+        document=at_edge,
+    )
+    rest = ~edge
+    return Trouble(trouble.code, trouble.tokens[rest], trouble.documents[rest], trouble.found)
+
+
 def _vocab_of(target: Target, shard: Shard) -> int | None:
     """Return what ids are below: as given or recorded, else as the shard's own header says."""
     said: int | None = getattr(shard, "vocab", None)
@@ -352,8 +391,7 @@ def _vocab_of(target: Target, shard: Shard) -> int | None:
 
 
 def _name_at(shard: Shard, token: int) -> str:
-    there = getattr(shard, "shard_at", None)
-    return shard.name if there is None else str(there(token))
+    return shard.shard_at(token)[0] if isinstance(shard, StreamUnit) else shard.name
 
 
 def _expected(code: str, boundary: Boundary, vocab: int | None) -> str:

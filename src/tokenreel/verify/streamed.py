@@ -130,9 +130,10 @@ class StreamUnit:
         number = self._number(position)
         return self._corpus.shard(number).byte_at(position - self._starts[number])
 
-    def shard_at(self, position: int) -> str:
-        """Return the name of the file's shard that holds a token."""
-        return self.entries[self._number(position)].name
+    def shard_at(self, position: int) -> tuple[str, int]:
+        """Return the name of the file's shard that holds a token, and where it begins in the stream."""
+        number = self._number(position)
+        return self.entries[number].name, self._starts[number]
 
     def begins(self) -> list[int]:
         """Return how many documents begin in each file."""

@@ -59,6 +59,8 @@ DOCUMENTS, BUILD_LOG = "documents.parquet", "build.log.jsonl"
 TOKENIZER = "tokenizer/"
 RECEIPTS = "receipts/"
 SHARDS = "shards/"
+TABLES = ("_index.json", "_docs.jsonl")
+"""Ends of names of tables that stand beside files without one."""
 
 REQUIRED: dict[type, tuple[str, ...]] = {
     Receipt: ("format", "input", "run_config_sha256", "by_source"),
@@ -432,10 +434,11 @@ def _check_form(sidecar: Sidecar[Any], kind: type, findings: Findings) -> None:
 
 def _boundary(target: Target, given: Boundary | str | None, findings: Findings) -> Boundary:
     stored = _stored_boundary(target)
+    table = bool(target.files) and (not target.streamed or any(path.endswith(TABLES) for path in target.sizes))
     if given is None:
-        return stored or Boundary(table=bool(target.shards))
+        return stored or Boundary(table=table)
     asked = Boundary.parse(given) if isinstance(given, str) else given
-    asked = Boundary(asked.prefix, asked.suffix, table=True)
+    asked = Boundary(asked.prefix, asked.suffix, table=table)
     if stored is not None and (stored.prefix, stored.suffix) != (asked.prefix, asked.suffix):
         findings.error(
             "TOK004",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from tokenreel.errors import UsageError
 from tokenreel.formats.megatron_check import OVERRULABLE
 from tokenreel.verify.attested import check_sums, note_not_attested
@@ -14,9 +12,11 @@ from tokenreel.verify.contents import check_contents, check_inside, ends_hint
 from tokenreel.verify.digests import check_hashes, check_identities, wanted_identities
 from tokenreel.verify.documents import check_documents, check_documents_quick
 from tokenreel.verify.finding import Findings
+from tokenreel.verify.options import known_dtype
 from tokenreel.verify.report import Report
 from tokenreel.verify.rules import RULES
 from tokenreel.verify.selecting import known_codes
+from tokenreel.verify.since import read_receipt, write_receipt
 from tokenreel.verify.sources import check_source
 from tokenreel.verify.stream import Read, read_full, read_sample
 from tokenreel.verify.streamed import PIECE_QUICK
@@ -51,10 +51,12 @@ class Options:
     split_ids: str | os.PathLike[str] | None = None
     strict: bool = False
     progress: Callable[[int, int | None, int], None] | None = None
+    since: str | os.PathLike[str] | None = None
+    receipt: str | os.PathLike[str] | None = None
 
 
 VOCABULARY = ("TOK020",)
-ENDS = ("TOK021", "TOK022", "TOK023", "TOK024")
+ENDS = ("TOK021", "TOK022", "TOK023", "TOK024", "TOK027")
 READING = (*VOCABULARY, *ENDS, "MAN040", "MAN052", "MAN056", "SPL030", "SPL031")
 """Codes that reading ids can give."""
 
@@ -103,13 +105,16 @@ def verify(  # noqa: PLR0913 (the options of the command)
     accept: Iterable[str] = (),
     strict: bool = False,
     progress: Callable[[int, int | None, int], None] | None = None,
+    since: str | os.PathLike[str] | None = None,
+    receipt: str | os.PathLike[str] | None = None,
 ) -> Report:
     """Check a corpus, a shard or a split, and report; raises only for usage and for storage that refuses to be read.
 
     ``quick`` reads headers, tables, sidecars and a `sample` of documents chosen by `seed`; ``full`` reads every byte
     once. `select` and `ignore` are codes or beginnings of codes. `source` is the recipe's folder: inputs are hashed,
     and with a `source_reader` every document is compared with what its text encodes to; `split_ids` is the file that
-    lists the ids of a split by id. `progress` is called with bytes done, bytes in all and tokens read.
+    lists the ids of a split by id. At level full a `receipt` of the run can be written, and given as `since` to a later one:
+    shards whose files did not change are not read again. `progress` is called with bytes done, bytes in all and tokens read.
 
     Raises `UsageError`: USE001 for a code that the table does not have, USE003 for options that cannot be right.
 
@@ -142,7 +147,11 @@ def verify(  # noqa: PLR0913 (the options of the command)
         split_ids=split_ids,
         strict=strict,
         progress=progress,
+        since=since,
+        receipt=receipt,
     )
+    if level != "full" and (since or receipt):
+        raise UsageError("USE003", "--since and --receipt are of level full", found=level, hint="--level full")
     return _run(target, findings, options)
 
 
@@ -163,16 +172,6 @@ def verify_store(
     )
     target.tokenizer = tokenizer
     return _run(target, findings, Options(level=level, tokenizer=tokenizer))
-
-
-def known_dtype(dtype: str | None) -> np.dtype[Any] | None:
-    """Return a dtype by its name; raises `UsageError` (USE003) for one that is none."""
-    if dtype is None:
-        return None
-    try:
-        return np.dtype(dtype)
-    except TypeError:
-        raise UsageError("USE003", "--dtype", expected="uint16 or uint32", found=dtype, hint="--dtype uint16") from None
 
 
 def _check_level(level: str, sample: int | None) -> None:
@@ -214,7 +213,7 @@ def _run(target: Target, findings: Findings, options: Options) -> Report:
             _check_source(target, findings, options, facts, checks)
     finally:
         target.close()
-    return Report(
+    report = Report(
         target.path,
         options.level,
         tuple(findings.kept),
@@ -230,6 +229,9 @@ def _run(target: Target, findings: Findings, options: Options) -> Report:
         checks.left_out,
         hints,
     )
+    if options.receipt is not None:
+        write_receipt(options.receipt, target, report, read)
+    return report
 
 
 def _check_rules(target: Target, findings: Findings, checks: Checks) -> None:
@@ -290,8 +292,18 @@ def _read_ids(target: Target, findings: Findings, options: Options, facts: dict[
     if options.level == "full":
         manifest = target.manifest.value if target.manifest and target.whole else None
         statistics = [name for name, split in manifest.splits.items() if split.statistics] if manifest else []
+        unchanged = read_receipt(options.since, target).unchanged(target) if options.since is not None else {}
+        if unchanged:
+            facts["unchanged_shards"] = len(unchanged)
+            findings.skip(f"the ids of {counted(len(unchanged), 'shard')}", "unchanged since the receipt")
         read = read_full(
-            target, findings, wanted_identities(target), visit, options.progress, statistics=tuple(statistics)
+            target,
+            findings,
+            wanted_identities(target),
+            visit,
+            options.progress,
+            statistics=tuple(statistics),
+            unchanged=unchanged,
         )
     else:
         read = read_sample(target, findings, options.sample, options.seed, visit)
