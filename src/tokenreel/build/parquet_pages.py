@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.errors import SourceError
+from tokenreel.formats.thrift import Compact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -142,7 +143,7 @@ def _headers(file: int, begin: int, end: int, path: str) -> Iterator[_Page]:
         while True:
             data = os.pread(file, min(size, end - begin), begin)
             try:
-                thrift = _Thrift(data)
+                thrift = Compact(data)
                 page = _Page(thrift.struct(), begin, thrift.at)
                 break
             except (IndexError, KeyError, ValueError, TypeError, RecursionError) as error:
@@ -153,69 +154,6 @@ def _headers(file: int, begin: int, end: int, path: str) -> Iterator[_Page]:
                 raise SourceError("SRC013", "A page's header cannot be read.", path=path, offset=begin) from error
         yield page
         begin = page.next
-
-
-class _Thrift:
-    """Reads structs of Thrift's compact protocol; IndexError where the bytes end."""
-
-    __slots__ = ("at", "data")
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-
-    def struct(self) -> dict[int, Any]:
-        """Return a struct's fields by number; strings, lists and maps are passed over."""
-        fields: dict[int, Any] = {}
-        number = 0
-        while head := self._byte():
-            step, kind = head >> 4, head & 15
-            number = number + step if step else self._zigzag()
-            fields[number] = kind == 1 if kind in (1, 2) else self._value(kind)
-        return fields
-
-    def _value(self, kind: int) -> Any:
-        if kind in (1, 2, 3):  # in a list, a Boolean is a byte
-            return self._byte()
-        if kind in (4, 5, 6):
-            return self._zigzag()
-        if kind == 7:
-            return self._skip(8)
-        if kind == 8:
-            return self._skip(self._varint())
-        if kind in (9, 10):
-            head = self._byte()
-            count = head >> 4 if head >> 4 < 15 else self._varint()
-            for _ in range(count):
-                self._value(head & 15)
-            return None
-        if kind == 12:
-            return self.struct()
-        raise ValueError(f"type {kind}")
-
-    def _byte(self) -> int:
-        self.at += 1
-        return self.data[self.at - 1]
-
-    def _skip(self, count: int) -> None:
-        self.at += count
-        if self.at > len(self.data):
-            raise IndexError
-
-    def _varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._byte()
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value
-            shift += 7
-            if shift > 63:
-                raise ValueError("a number of more than 64 bits")
-
-    def _zigzag(self) -> int:
-        value = self._varint()
-        return (value >> 1) ^ -(value & 1)
 
 
 class Budget:

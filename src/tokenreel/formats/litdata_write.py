@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenreel.errors import UsageError
-from tokenreel.formats.base import WrittenFile
 from tokenreel.formats.headed import HeadedWriter, choice
 from tokenreel.formats.litdata_index import INDEX, KINDS
 from tokenreel.formats.sink import Sink
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokenreel.formats.base import Ids
+    from tokenreel.formats.base import Ids, WrittenFile
     from tokenreel.formats.writing import FinishedShard, WriteOptions
 
 CODES = {np.dtype(dtype).name: f"{kind}:{code}" for kind in reversed(KINDS) for code, dtype in KINDS[kind].items()}
@@ -78,7 +77,7 @@ def finish_folder(root: Path, shards: Sequence[FinishedShard], options: WriteOpt
     kind = CODES[options.dtype]
     written = []
     for folder, members in by_folder(shards).items():
-        chunks = [
+        chunks: list[dict[str, Any]] = [
             {
                 "chunk_bytes": 4 * (shard.documents + 2) + width * shard.tokens,
                 "chunk_size": shard.documents,
@@ -88,7 +87,7 @@ def finish_folder(root: Path, shards: Sequence[FinishedShard], options: WriteOpt
             for shard in members
         ]
         config = {
-            "chunk_bytes": max((int(chunk["chunk_bytes"]) for chunk in chunks), default=0),
+            "chunk_bytes": max((chunk["chunk_bytes"] for chunk in chunks), default=0),
             "chunk_size": None,
             "compression": packed or None,
             "compression_batch_size": None,

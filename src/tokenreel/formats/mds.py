@@ -18,6 +18,7 @@ import numpy as np
 from tokenreel.errors import FormatError
 from tokenreel.formats.base import Found
 from tokenreel.formats.indexed import parsed
+from tokenreel.formats.loaded import LoadedShard, full_path
 from tokenreel.formats.mds_index import (
     INDEX,
     Column,
@@ -28,7 +29,6 @@ from tokenreel.formats.mds_index import (
     token_column,
 )
 from tokenreel.formats.mds_records import Records, locate
-from tokenreel.formats.loaded import LoadedShard, full_path
 from tokenreel.formats.unpacking import UnpackedReader
 from tokenreel.store import loads_strict
 
@@ -236,7 +236,11 @@ def _open(store: Store, path: str, dtype: np.dtype[Any] | None, accept: Collecti
             said = contradiction(records.sample(1 << 16), dtype)
             if said:
                 raise FormatError(
-                    "MDS015", said, path=reader.path, expected=dtype.name, hint="--accept MDS015 to read it all the same"
+                    "MDS015",
+                    said,
+                    path=reader.path,
+                    expected=dtype.name,
+                    hint="--accept MDS015 to read it all the same",
                 )
         return shard
     except BaseException:
@@ -256,7 +260,9 @@ def _reader(store: Store, path: str, info: ShardInfo | None) -> Reader:
         said, reader = info.packed, store.reader(info.packed.path)
     else:
         path = (info.packed or info.raw).path
-        raise FormatError("MDS002", path=full_path(store, path), expected=f"{info.raw.bytes} bytes", found="no such file")
+        raise FormatError(
+            "MDS002", path=full_path(store, path), expected=f"{info.raw.bytes} bytes", found="no such file"
+        )
     if reader.size != said.bytes:
         found = reader.size
         reader.close()
@@ -280,7 +286,9 @@ def _header(store: Store, reader: Reader, info: ShardInfo | None) -> tuple[int, 
     count = int.from_bytes(reader.read(0, 4), "little")
     table = 4 * (count + 2)
     if table > reader.size:
-        raise _wrong(store, "MDS003", reader, f"{table} bytes of offsets for {count} records", f"{reader.size} bytes", 0)
+        raise _wrong(
+            store, "MDS003", reader, f"{table} bytes of offsets for {count} records", f"{reader.size} bytes", 0
+        )
     first, last = (int.from_bytes(reader.read(at, 4), "little") for at in (4, table - 4))
     if not table <= first <= min(last, table + _LARGEST_CONFIG):
         raise _wrong(store, "MDS003", reader, f"the first record after byte {table}", first, 4)
@@ -379,7 +387,7 @@ class MdsShard(LoadedShard):
         counts[0] -= skipped
         counts[-1] -= int(edges[last]) - end
         low = int(starts[0])
-        view = memoryview(self._payload.array("u1", low, int(starts[-1]) + int(counts[-1]) * width - low))
+        view = self._payload.array("u1", low, int(starts[-1]) + int(counts[-1]) * width - low).data
         at = (starts - low).tolist()
         data = b"".join([view[a : a + n] for a, n in zip(at, (counts * width).tolist(), strict=True)])
         return np.frombuffer(data, dtype=self.dtype)

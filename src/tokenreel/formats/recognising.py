@@ -30,11 +30,17 @@ RECOGNITION: tuple[str, ...] = (
     "tokenreel.formats.olmo:recognise",
     "tokenreel.formats.litdata:recognise",
     "tokenreel.formats.mds:recognise",
+    "tokenreel.formats.levanter:recognise",
+    "tokenreel.formats.pbin:recognise",
     "tokenreel.formats.ounce:recognise",
 )
 """In order of detection. A function gets all files that nothing took yet, and takes those of what it returns."""
 
-WHERE_NOTHING_ELSE_IS: tuple[str, ...] = ("tokenreel.formats.raw:recognise_npy",)
+WHERE_NOTHING_ELSE_IS: tuple[str, ...] = (
+    "tokenreel.formats.raw:recognise_npy",
+    "tokenreel.formats.parquet:recognise",
+    "tokenreel.formats.arrow:recognise",
+)
 """Asked only where no shard was found: such files stand beside shards of other formats too, as index files or sidecars."""
 
 GROUPS: tuple[tuple[str, ...], ...] = (

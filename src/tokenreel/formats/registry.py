@@ -136,6 +136,17 @@ FORMATS: tuple[Format, ...] = (
         one_file=True,
     ),
     Format(
+        "levanter",
+        "Levanter cache",
+        "shard_ledger.json + input_ids/",
+        reads=True,
+        notes="consolidated and sharded; Zarr 3 with Blosc, zstd, gzip or nothing; the ledger is held against the arrays; "
+        "written as int32; needs the extra [levanter]",
+        module="tokenreel.formats.levanter",
+        opener="open_cache",
+        writer="tokenreel.formats.levanter_write:open_writer",
+    ),
+    Format(
         "litdata",
         "LitData chunks of tokens",
         "chunk-*.bin + index.json",
@@ -171,6 +182,40 @@ FORMATS: tuple[Format, ...] = (
             one_file=True,
         )
         for dtype in ("uint16", "uint32", "int32", "int64")
+    ),
+    Format(
+        "parquet",
+        "Parquet with a column of lists of ids",
+        "NAME.parquet",
+        reads=True,
+        notes="input_ids or tokens, list<int> of any width, written with 64-bit offsets; ids, sources and metadata of documents "
+        "as columns; read where a folder has no other shards; needs the extra [build]",
+        module="tokenreel.formats.parquet",
+        opener="open_file",
+        writer="tokenreel.formats.parquet_write:open_writer",
+        one_file=True,
+    ),
+    Format(
+        "arrow",
+        "Arrow files with a column of lists of ids, as datasets saves them",
+        "NAME.arrow",
+        reads=True,
+        notes="streams and files, not compressed; otherwise as parquet",
+        module="tokenreel.formats.arrow",
+        opener="open_file",
+        writer="tokenreel.formats.arrow_write:open_writer",
+        one_file=True,
+    ),
+    Format(
+        "pbin",
+        "Modalities' packed files",
+        "NAME.pbin",
+        reads=True,
+        notes="uint8, uint16, uint32; the index is a pickle, of which lists of pairs of integers are parsed and nothing is run; "
+        "written from a description of the layout, not tried on files of Modalities",
+        module="tokenreel.formats.pbin",
+        opener="open_file",
+        one_file=True,
     ),
     Format(
         "raw-uint16",

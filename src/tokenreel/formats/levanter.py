@@ -1,0 +1,150 @@
+"""Read Levanter caches: ids of all documents end to end, and their ends, each an array in Zarr's format 3.
+
+``input_ids/offsets`` (int64) holds the number of rows n, then the n ends; ``input_ids/data`` holds the ids. Both are
+declared far longer than they are: what is in them is known from the offsets. See `levanter_ledger` for the rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokenreel.errors import FormatError
+from tokenreel.formats.base import Found, Problem
+from tokenreel.formats.indexed import parsed
+from tokenreel.formats.levanter_ledger import LEDGER, Member, parse_ledger
+from tokenreel.formats.loaded import full_path
+from tokenreel.formats.tabled import CHUNK, TableShard
+from tokenreel.formats.zarr_array import METADATA, ZarrArray
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from tokenreel.formats.base import Edges, Ids
+    from tokenreel.store.base import Entry, Store
+
+FORMAT = "levanter"
+
+
+def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
+    """Return the stores of the caches of a listing, in the order of their ledgers; one read of each ``shard_ledger.json``."""
+    have = sorted(entry.path for entry in entries)
+    ledgers = [path for path in have if path.rpartition("/")[2] == LEDGER]
+    found: dict[str, Found] = {}
+    inside: set[str] = set()
+    for path in sorted(ledgers, key=lambda path: (path.count("/"), path)):
+        folder = path.rpartition("/")[0]
+        if folder in inside:  # what a shard was made with
+            continue
+        for member in parsed(store, path, parse_ledger).members.values():
+            inside.add(member.path.removesuffix("/0").rpartition("/")[0])
+            found[member.path] = Found(FORMAT, member.path, (), f"{folder}/{member.order:012d}")
+    files: dict[str, list[str]] = {name: [] for name in found}
+    for path in have:
+        above = path
+        while "/" in above:
+            above = above.rpartition("/")[0]
+            if above in files:
+                files[above].append(path)
+                break
+    # The files with ids first.
+    return [
+        Found(
+            FORMAT,
+            name,
+            tuple(sorted(files[name], key=lambda path: not path.startswith(f"{name}/data/c"))),
+            shard.order,
+        )
+        for name, shard in found.items()
+    ]
+
+
+def open_cache(store: Store, name: str, *, accept: Collection[str] = ()) -> LevanterShard:
+    """Open one store of a cache, by the path of its field of ids; O(1): two chunks of offsets are decoded.
+
+    Raises `FormatError`: LEV001 .. LEV004 for the ledger (LEV002, not finished, may be accepted), LEV005 and LEV010 for
+    arrays that are not read, LEV006 for counts that the ledger does not say, LEV008 and LEV009 for chunks that are missing or
+    damaged, LEV011 for ids that are none. `check_table` raises LEV007 for offsets that fall, LEV008 for missing ids.
+    """
+    path, member, finished = _member(store, name)
+    if not finished and "LEV002" not in accept:
+        raise FormatError("LEV002", path=full_path(store, path), expected="is_finished", found="not finished")
+    data, offsets = (ZarrArray(store, f"{name}/{part}", frozenset(accept)) for part in ("data", "offsets"))
+    if offsets.dtype != np.dtype("<i8"):
+        raise FormatError(
+            "LEV005", path=full_path(store, f"{name}/offsets"), expected="int64", found=offsets.dtype.name
+        )
+    if data.dtype.itemsize > 8 or data.dtype.kind not in "iu":
+        raise FormatError("LEV011", path=full_path(store, f"{name}/data"), expected="integers", found=data.dtype.name)
+    rows = int(offsets.read(0, 1)[0])
+    if finished and rows != member.rows:
+        raise _counts(store, name, f"{member.rows} rows", rows)
+    if not 0 <= rows < offsets.described.length:
+        raise _counts(store, name, f"0 .. {offsets.described.length - 1} rows", rows)
+    tokens = int(offsets.read(rows, rows + 1)[0]) if rows else 0
+    if not 0 <= tokens <= data.described.length or (finished and member.tokens not in (None, tokens)):
+        raise _counts(store, name, f"{member.tokens} ids" if member.tokens is not None else "a number of ids", tokens)
+    return LevanterShard(store, name, data, offsets, rows, tokens)
+
+
+def _member(store: Store, name: str) -> tuple[str, Member, bool]:
+    folder = name
+    while folder:
+        folder = folder.rpartition("/")[0]
+        path = f"{folder}/{LEDGER}" if folder else LEDGER
+        if store.exists(path):
+            ledger = parsed(store, path, parse_ledger)
+            if name in ledger.members:
+                return path, ledger.members[name], ledger.finished
+    raise FormatError("LEV001", path=full_path(store, name), expected=f"a {LEDGER} that names it")
+
+
+def _counts(store: Store, name: str, expected: object, found: object) -> FormatError:
+    return FormatError("LEV006", path=full_path(store, f"{name}/offsets"), expected=expected, found=found)
+
+
+class LevanterShard(TableShard):
+    """One open store. Its ids are not contiguous: chunks are decoded, a MiB at a time.
+
+    `byte_at` names the file and the byte where the stored chunk begins that holds a token.
+    """
+
+    contiguous = False
+
+    def __init__(self, store: Store, name: str, data: ZarrArray, offsets: ZarrArray, rows: int, tokens: int) -> None:
+        self._data = data
+        self._offsets = offsets
+        files = tuple(data.files(tokens)) + tuple(f"{name}/{part}/{METADATA}" for part in ("data", "offsets"))
+        super().__init__(
+            store, Found(FORMAT, name, files), store.reader(f"{name}/data/{METADATA}"), data.dtype.str, 0, tokens, rows
+        )
+
+    def _edges(self, i: int, j: int) -> Edges:
+        edges = self._offsets.read(i, j + 1)
+        if i == 0:
+            edges[0] = 0  # the number of rows stands there
+        return edges
+
+    def _examine(self) -> Problem | None:
+        for begin in range(0, self.documents, CHUNK):
+            edges = self._edges(begin, min(self.documents, begin + CHUNK))
+            wrong = np.flatnonzero((edges[1:] < edges[:-1]) | (edges[1:] > self.tokens))
+            if len(wrong):
+                k = int(wrong[0])
+                path, offset = self._offsets.place_of(begin + k + 1)
+                expected = f"{int(edges[k])} .. {self.tokens}"
+                return Problem(
+                    "LEV007", path, "", offset, document=begin + k, expected=expected, found=int(edges[k + 1])
+                )
+        self._data.check(self.tokens)
+        return None
+
+    def _ids(self, begin: int, end: int) -> Ids:
+        ids = self._data.read(begin, end)
+        ids.flags.writeable = False
+        return ids
+
+    def byte_at(self, position: int) -> tuple[str, int]:
+        """Return the file and the byte where the stored chunk of a token begins."""
+        return self._data.place_of(position)

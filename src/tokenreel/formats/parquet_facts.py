@@ -1,0 +1,44 @@
+"""What is known of documents, in columns of a Parquet file beside the ids: the same names here and there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenreel.formats.writing import DocumentFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+COLUMNS = {"id": "id", "id_kind": "kind", "source": "source", "upstream_id": "upstream_id", "metadata": "metadata"}
+"""Column, and the field of `DocumentFacts` it holds."""
+
+
+def facts_of(file: Any, firsts: npt.NDArray[np.int64], i: int, j: int) -> list[DocumentFacts]:
+    """Return the facts of rows [i, j) of an open ``ParquetFile``; columns that are not of strings are passed over."""
+    kinds = {field.name: str(field.type) for field in file.schema_arrow}
+    columns = [name for name in COLUMNS if kinds.get(name) in ("string", "large_string")]
+    if not columns or i == j:
+        return [DocumentFacts() for _ in range(j - i)]
+    groups = range(int(np.searchsorted(firsts, i, side="right")) - 1, int(np.searchsorted(firsts, j, side="left")))
+    at = int(firsts[groups[0]])
+    rows: list[DocumentFacts] = []
+    for batch in file.iter_batches(1 << 14, row_groups=list(groups), columns=columns, use_threads=False):
+        low, high = max(i - at, 0), min(j - at, batch.num_rows)
+        if low < high:
+            part = batch.slice(low, high - low)
+            values = [part.column(name).to_pylist() for name in columns]
+            fields = [COLUMNS[name] for name in columns]
+            rows += [DocumentFacts(**dict(zip(fields, row, strict=True))) for row in zip(*values, strict=True)]
+        at += batch.num_rows
+        if at >= j:
+            break
+    return rows
+
+
+def table_of(facts: Sequence[DocumentFacts]) -> dict[str, list[str | None]]:
+    """Return facts as columns."""
+    return {column: [getattr(one, field) for one in facts] for column, field in COLUMNS.items()}
