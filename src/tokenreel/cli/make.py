@@ -83,10 +83,11 @@ def build_command(
 
 
 def adopt_command(
-    path: Annotated[Path, typer.Argument(help="A folder of Megatron pairs that someone else made.")],
+    path: Annotated[Path, typer.Argument(help="A folder of shards that someone else made.")],
     *,
     boundary: options.BoundaryText = None,
     vocab: options.Vocab = None,
+    dtype: options.Dtype = None,
     tokenizer: Annotated[
         Path | None, typer.Option("--tokenizer", help="Lets --boundary name tokens: suffix='<|endoftext|>'.")
     ] = None,
@@ -98,7 +99,9 @@ def adopt_command(
     from tokenreel.convert.adopt import adopt
 
     with Progress("adopt", progress.value, as_json=json) as bar:
-        report = adopt(path, boundary=boundary, vocab=vocab, tokenizer=tokenizer, accept=accept or (), progress=bar)
+        report = adopt(
+            path, boundary=boundary, vocab=vocab, dtype=dtype, tokenizer=tokenizer, accept=accept or (), progress=bar
+        )
     if json:
         print_json(report.as_dict())
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +19,14 @@ from tokenreel.corpus.opening import MANIFEST, RUN_CONFIG, open_corpus
 from tokenreel.corpus.receipts import FileEntry
 from tokenreel.corpus.statistics import Statistics, StatisticsCounter
 from tokenreel.corpus.streamed import StreamCorpus
-from tokenreel.errors import TokenError, UsageError
+from tokenreel.errors import DocumentError, TokenError, UsageError
 from tokenreel.hashing import IdentityHasher, sha256_file
 from tokenreel.store import write_bytes_atomic
 from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     import numpy.typing as npt
 
@@ -73,11 +74,12 @@ def adopt(
     *,
     boundary: Boundary | str | None = None,
     vocab: int | None = None,
+    dtype: str | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     accept: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Adopted:
-    """Write ``tokenreel.json`` for a folder of pairs; every document is read and checked against what is declared.
+    """Write ``tokenreel.json`` for a folder of shards; every document is read and checked against what is declared.
 
     With a `tokenizer` (its file), a boundary may name tokens: ``suffix=<|endoftext|>``.
 
@@ -97,15 +99,9 @@ def adopt(
     _refuse_adopted(root)
     if isinstance(boundary, str) and tokenizer is not None:
         boundary = _ids_of(boundary, str(tokenizer))
-    corpus = open_corpus(root, boundary=boundary, vocab=vocab, accept=accept)
-    if isinstance(corpus, StreamCorpus):
-        raise UsageError(
-            "USE006",
-            "a manifest counts the documents of each shard, and theirs go on from shard to shard",
-            path=root,
-            expected="Megatron pairs",
-            hint="give the boundary where it is opened: boundary in a run file, or tokenreel.open(PATH, boundary=...)",
-        )
+    corpus = open_corpus(root, dtype=dtype, boundary=boundary, vocab=vocab, accept=accept)
+    if not corpus.boundary.known:
+        raise DocumentError("DOC002", path=root, hint=f"tokenreel adopt {_quoted(root)} --boundary suffix=ID")
     parts = {name: corpus.split(name) for name in corpus.splits} or {"": corpus}
     total = sum(entry.tokens for part in parts.values() for entry in part.entries) * corpus.dtype.itemsize
     splits: dict[str, SplitRecord] = {}
@@ -187,9 +183,8 @@ def _adopt_split(
     counter = StatisticsCounter(corpus.boundary)
     shards = []
     tokens = 0
-    for number, entry in enumerate(corpus.entries):
+    for entry, documents, shard in _shards(corpus):
         largest: int | None = None
-        shard = corpus[_first(corpus, number) : _first(corpus, number + 1)]
         for ids, lengths in shard.batches():
             hasher.update(ids, lengths)
             counter.update(ids, lengths)
@@ -200,7 +195,7 @@ def _adopt_split(
             if progress is not None:
                 progress(done + tokens * corpus.dtype.itemsize, total, tokens)
         _within_vocab(corpus, entry, largest)
-        shards.append(_record(corpus, entry, largest))
+        shards.append(_record(corpus, entry, documents, None if isinstance(corpus, StreamCorpus) else largest))
     stats = counter.finish()
     record = SplitRecord(
         documents=len(corpus),
@@ -213,11 +208,18 @@ def _adopt_split(
     return record, stats, edges
 
 
-def _first(corpus: Corpus, number: int) -> int:
-    return sum(entry.documents for entry in corpus.entries[:number])
+def _shards(corpus: Corpus) -> Iterator[tuple[ShardEntry, int, Corpus]]:
+    """Yield (shard, its documents, the documents as a corpus); of a stream, those that begin in each file."""
+    if isinstance(corpus, StreamCorpus):
+        begins = np.cumsum([0, *(entry.tokens for entry in corpus.entries)])
+        edges = np.searchsorted(corpus.edges()[:-1], begins).tolist()
+    else:
+        edges = np.cumsum([0, *(entry.documents for entry in corpus.entries)]).tolist()
+    for entry, (first, end) in zip(corpus.entries, pairwise(edges), strict=True):
+        yield entry, end - first, corpus[first:end]
 
 
-def _record(corpus: Corpus, entry: ShardEntry, largest: int | None) -> ShardRecord:
+def _record(corpus: Corpus, entry: ShardEntry, documents: int, largest: int | None) -> ShardRecord:
     root = Path(corpus.store.root)
     files = tuple(
         FileEntry(path=name, bytes=(root / name).stat().st_size, sha256=sha256_file(root / name))
@@ -225,8 +227,8 @@ def _record(corpus: Corpus, entry: ShardEntry, largest: int | None) -> ShardReco
     )
     return ShardRecord(
         name=entry.name,
-        documents=entry.documents,
-        sequences=entry.sequences,
+        documents=documents,
+        sequences=documents if isinstance(corpus, StreamCorpus) else entry.sequences,
         tokens=entry.tokens,
         max_id=largest,
         files=files,

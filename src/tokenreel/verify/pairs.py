@@ -15,7 +15,7 @@ from tokenreel.verify.finding import Finding
 from tokenreel.verify.hobbylm_tables import check_tables
 from tokenreel.verify.other_files import what_is_there
 from tokenreel.verify.target import tokenizer_fact
-from tokenreel.verify.there import MEGATRON
+from tokenreel.verify.there import MEGATRON, OUNCE, ounce_splits
 from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
@@ -43,6 +43,11 @@ def check_structure(target: Target, findings: Findings) -> None:
         _check_one(target, found, findings)
     if target.streamed:
         _check_streams(target, findings)
+    if target.whole and target.files and all(found.format == OUNCE for found in target.files):
+        try:
+            ounce_splits(target.store, target.sizes, target.files)
+        except TokenreelError as error:
+            findings.caught(error, target.store.root)
 
 
 def _check_streams(target: Target, findings: Findings) -> None:

@@ -38,7 +38,7 @@ from tokenreel.store.atomic import read_error
 from tokenreel.verify.at_work import build_at_work
 from tokenreel.verify.other_files import HEAD, what_it_is
 from tokenreel.verify.streamed import PIECE_FULL, open_stream, stream_unit
-from tokenreel.verify.there import is_streamed, shards_there
+from tokenreel.verify.there import is_streamed, recorded_splits, shards_there
 
 if TYPE_CHECKING:
     import os
@@ -213,10 +213,17 @@ class Target:
 
     def splits(self) -> dict[str, list[Found]]:
         """Return the shards by split; one split named ``""`` where paths say none."""
-        names = splits_of(shard.name for shard in self.shards)
+        names = self._recorded_splits or splits_of(shard.name for shard in self.shards)
         if names is None:
             return {"": list(self.shards)}
         return {split: [self.by_name[name] for name in chosen] for split, chosen in names.items()}
+
+    @cached_property
+    def _recorded_splits(self) -> dict[str, list[str]] | None:
+        if not self.whole or self.streamed:
+            return None
+        manifest = self.manifest.value if self.manifest else None
+        return recorded_splits(self.store, self.sizes, self.files, manifest)
 
     def shard(self, found: Found) -> Shard | None:
         """Return an opened, validated shard, or None when it is broken."""

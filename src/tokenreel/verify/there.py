@@ -14,10 +14,10 @@ from tokenreel.formats.recognising import recognise, settled
 from tokenreel.formats.registry import format_named
 from tokenreel.verify.finding import Findings
 
-MEGATRON = "megatron-v1"
+MEGATRON, OUNCE = "megatron-v1", "ounce-v1"
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -90,7 +90,8 @@ def _as_recorded(
     taken = {file for shard in listed for file in shard.files}
     rest = [entry for entry in entries if entry.path not in taken]
     others = shards_there(store, rest, Findings(), dtype=dtype or manifest.dtype, vocab=vocab)
-    return [*listed, *(shard for shard in others if shard.format == manifest.shard_format)]
+    more = [one for one in others if one.format == manifest.shard_format and not taken.intersection(one.files)]
+    return [*listed, *more]
 
 
 def _told(store: Store, first: Found, dtype: npt.DTypeLike | None, vocab: int | None) -> str | None:
@@ -104,6 +105,35 @@ def _told(store: Store, first: Found, dtype: npt.DTypeLike | None, vocab: int | 
         return prove_dtype(reader, vocab)
     finally:
         reader.close()
+
+
+def recorded_splits(
+    store: Store, sizes: Mapping[str, int], shards: Sequence[Found], manifest: Manifest | None
+) -> dict[str, list[str]] | None:
+    """Return the names of shards by split as a manifest says, ours or ounce's; None where none does."""
+    names = {shard.name for shard in shards}
+    if manifest is not None and set(manifest.splits) != {""}:
+        said = {
+            split: [shard.name for shard in row.shards if shard.name in names] for split, row in manifest.splits.items()
+        }
+        listed = {name for chosen in said.values() for name in chosen}
+        return {split: chosen for split, chosen in said.items() if chosen} if listed == names else None
+    if shards and all(shard.format == OUNCE for shard in shards):
+        try:
+            found = ounce_splits(store, sizes, shards)
+        except TokenreelError:
+            return None  # a rule of its own says so
+        return found if found is not None and set(found) != {"train"} else None
+    return None
+
+
+def ounce_splits(store: Store, sizes: Mapping[str, int], shards: Sequence[Found]) -> dict[str, list[str]] | None:
+    """Return ounce shards by split as their own manifest says; raises `FormatError` (OFF009, OFF010)."""
+    from tokenreel.formats.ounce_manifest import check_shards
+
+    by_file = {shard.files[0]: shard.name for shard in shards}
+    said = check_shards(store, {file: sizes[file] for file in by_file if file in sizes})
+    return None if said is None else {split: [by_file[file] for file in files] for split, files in said.items()}
 
 
 def is_streamed(shards: Sequence[Found]) -> bool:
