@@ -66,20 +66,21 @@ def inspect_command(
 
 def formats_command(*, json: options.Json = False) -> None:
     """Print the table of formats: what is recognised, read and written."""
-    from tokenreel.formats import FORMATS
+    from tokenreel.formats.registry import all_formats
 
+    table = all_formats()
     if json:
         rows = [
             {"name": f.name, "title": f.title, "files": f.files, "reads": f.reads, "writes": f.writes, "notes": f.notes}
-            for f in FORMATS
+            for f in table
         ]
         print_json({"formats": rows})
         return
     print_table(
         ("format", "files", "read", "write", "what"),
-        [(f.name, f.files, f.reads, f.writes, f.title) for f in FORMATS],
+        [(f.name, f.files, f.reads, f.writes, f.title) for f in table],
     )
-    for form in FORMATS:
+    for form in table:
         print_line(f"{form.name}: {form.notes}")
 
 

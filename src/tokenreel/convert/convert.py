@@ -23,7 +23,7 @@ from tokenreel.corpus.documents import DOCUMENTS
 from tokenreel.corpus.opening import COMPLETE, MANIFEST, RUN_CONFIG, open_corpus
 from tokenreel.errors import DocumentError, FormatError, MissingExtra, UsageError
 from tokenreel.formats import Boundary, WrittenFile
-from tokenreel.formats.registry import FORMATS
+from tokenreel.formats.registry import all_formats
 from tokenreel.formats.writing import WriteOptions, Writing, writing_of
 from tokenreel.hashing import Identity, IdentityHasher, sha256_file
 
@@ -122,11 +122,11 @@ def convert_many(
     for code in wish.accept:
         if code not in OVERRULABLE:
             raise UsageError("USE003", "--accept", expected=" or ".join(OVERRULABLE), found=code)
-    row = _format(wish.to)
-    writing = writing_of(row)
+    rows = _formats(wish.to)
     _refuse_place(root, sources)
     corpora = [_opened(source, wish) for source in sources]
     try:
+        row, writing = _chosen(rows, wish.dtype or corpora[0].dtype.name)
         splits = {corpus.splits for corpus in corpora}
         if len(splits) > 1:
             raise UsageError("USE016", found="; ".join(f"{c.path}: {', '.join(c.splits) or 'none'}" for c in corpora))
@@ -143,14 +143,20 @@ def convert_many(
             corpus.close()
 
 
-def _format(name: str) -> Format:
-    """Return the format of this name, or the one format that is written whose name begins like it."""
-    exact = [row for row in FORMATS if row.name == name]
-    alike = exact or [row for row in FORMATS if row.writer and row.name.startswith(f"{name}-")]
+def _formats(name: str) -> list[Format]:
+    """Return the format of this name, or those that are written whose names begin like it: one for each width."""
+    exact = [row for row in all_formats() if row.name == name]
+    alike = exact or [row for row in all_formats() if row.writer and row.name.startswith(f"{name}-")]
     if not alike:
-        known = ", ".join(row.name for row in FORMATS if row.writer)
+        known = ", ".join(row.name for row in all_formats() if row.writer)
         raise FormatError("MAN005", "--to", expected=known, found=name, hint="tokenreel formats")
-    return alike[0]
+    return alike
+
+
+def _chosen(rows: list[Format], dtype: str) -> tuple[Format, Writing]:
+    """Return the format that has the dtype, else the last one, which is the widest."""
+    known = [(row, writing_of(row)) for row in rows]
+    return next((one for one in known if dtype in one[1].holds.dtypes), known[-1])
 
 
 def _opened(source: str | os.PathLike[str], wish: Wish) -> Corpus:

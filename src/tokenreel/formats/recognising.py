@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tokenreel.errors import FormatError
 from tokenreel.formats.base import Found
+from tokenreel.formats.plugins import others
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -83,6 +84,9 @@ def recognise(store: Store, entries: Iterable[Entry]) -> Recognised:
     found: list[Found] = []
     for place in RECOGNITION:
         left = _ask(place, store, left, found)
+    if not found:
+        for place in others():
+            left = _ask(place, store, left, found)
     for path in [entry.path for entry in left if entry.path.endswith(".bin")]:
         found.append(_lone(path, found, pairs=pairs))
     if not found:

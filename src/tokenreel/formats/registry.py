@@ -256,12 +256,23 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
+def all_formats() -> tuple[Format, ...]:
+    """Return the table, and the formats that other packages add; see `plugins`."""
+    from tokenreel.formats.plugins import added
+
+    return FORMATS + added()
+
+
 def format_named(name: str) -> Format:
     """Return a format by name; raises `FormatError` (MAN005)."""
     for row in FORMATS:
         if row.name == name:
             return row
-    raise FormatError("MAN005", expected=", ".join(row.name for row in FORMATS), found=name, hint="tokenreel formats")
+    rows = all_formats()
+    for row in rows[len(FORMATS) :]:
+        if row.name == name:
+            return row
+    raise FormatError("MAN005", expected=", ".join(row.name for row in rows), found=name, hint="tokenreel formats")
 
 
 def open_shard(store: Store, found: Found, accept: tuple[str, ...] = ()) -> Shard:
