@@ -13,6 +13,7 @@ import io
 import json
 import re
 import zlib
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,9 +143,9 @@ def _fields(
     """Yield the columns of each row, checked: as many as in the first row, the first two numbers."""
 
     def lines() -> Iterator[str]:
-        yield from first.decode("utf-8").splitlines(keepends=True)
-        for piece in more:
-            yield from piece.decode("utf-8").splitlines(keepends=True)
+        for piece in chain((first,), more):
+            for line in piece.splitlines(keepends=True):  # of bytes: at line feeds and carriage returns only
+                yield line.decode("utf-8")
 
     try:
         for fields in csv.reader(lines(), strict=True):
