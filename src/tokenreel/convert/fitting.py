@@ -88,6 +88,10 @@ def check_fit(
     inside a document, TOK045 a document without one; `DocumentError`: DOC020 an empty document, DOC021 weights that the
     format does not hold (`accept` overrules it).
     """
+    import numpy as np
+
+    from tokenreel.corpus.scanning import separator_inside
+
     holds, boundary = target.holds, target.boundary
     if not source.documents:
         raise DocumentError("DOC022", path=source.corpora[0].path)
@@ -105,13 +109,14 @@ def check_fit(
     if not holds.empty and not reframes:
         _check_lengths(source, target)
     narrow = any(_narrower(kind, target.dtype) for kind in source.dtypes)
-    if not (narrow or reframes or not holds.table):
+    scanned = not holds.inside and bool(boundary.prefix or boundary.suffix)
+    if not (narrow or reframes or scanned or not holds.table):
         return exceptions
     separable = None if holds.table else Separable(boundary)
     for batch in source.batches(0, source.documents):
         ids, lengths = batch.ids, batch.lengths
         if reframes:
-            if holds.table and (holds.empty or boundary.prefix or boundary.suffix):
+            if holds.table and holds.inside and (holds.empty or boundary.prefix or boundary.suffix):
                 exceptions.add(contents(ids, lengths, source.boundary).lacking, batch.first)
             else:
                 ids, lengths, found, _ = reframe(ids, lengths, source.boundary, boundary)
@@ -120,6 +125,11 @@ def check_fit(
                     raise _empty(source, target, batch.first + int((lengths == 0).argmax()))
         if narrow:
             _check_range(source, target, batch)
+        if scanned and holds.table and len(lengths):
+            edges = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+            inside = separator_inside(lambda begin, end, ids=ids: ids[begin:end], edges, boundary)  # type: ignore[misc]
+            if inside is not None:
+                raise _inseparable(source, target, batch.first + inside[0], inside=True)
         if separable is not None:
             wrong = separable.first_wrong(ids, lengths)
             if wrong is not None:
@@ -206,7 +216,7 @@ def _inseparable(source: Source, target: Target, document: int, *, inside: bool)
     said = f"prefix {list(boundary.prefix)}, suffix {list(boundary.suffix)}"
     return TokenError(
         "TOK044" if inside else "TOK045",
-        f"{target.format} tells documents apart by {said} alone",
+        f"{target.format} tells documents apart by {said}",
         **source.place(document),
         expected="a separator only at the ends" if inside else "a separator between it and the document before",
         found="one inside" if inside else "none",

@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from tokenreel.formats.base import Ids
     from tokenreel.formats.writing import DocumentFacts, FinishedShard, WriteOptions
 
-HOLDS = Holds(table=True, empty=False, largest_id=(1 << 16) - 1, metadata=True, dtypes=("uint16",), shard_tokens=MOST)
+HOLDS = Holds(
+    table=True,
+    empty=False,
+    inside=False,
+    largest_id=(1 << 16) - 1,
+    metadata=True,
+    dtypes=("uint16",),
+    shard_tokens=MOST,
+)
 
 
 def open_writer(root: Path, name: str, options: WriteOptions) -> HobbylmWriter:  # noqa: ARG001

@@ -43,6 +43,8 @@ class Holds:
     """Documents without ids survive."""
     largest_id: int
     """Of the widest dtype."""
+    inside: bool = True
+    """A separator may stand inside a document; without a table it never may."""
     weights: bool = False
     """Weights of tokens, one float32 each."""
     metadata: bool = False
