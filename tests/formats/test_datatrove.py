@@ -114,7 +114,15 @@ def test_the_index_proves_the_width() -> None:
 
 
 def test_numbers_for_people() -> None:
-    shown = {5: "5.00 T", 48: "48.0 T", 339: "339 T", 1000: "1.00 kT", 54_321: "54.3 kT", 10**9: "1.00 GT"}
+    shown = {
+        5: "5.00 T",
+        48: "48.0 T",
+        339: "339 T",
+        1000: "1.00 kT",
+        54_321: "54.3 kT",
+        999_999: "1.00 MT",
+        10**9: "1.00 GT",
+    }
     assert {count: for_people(count) for count in shown} == shown
 
 

@@ -35,8 +35,8 @@ def made(
     return out
 
 
-def opened(path: Path, **asked: str) -> StreamCorpus:
-    corpus = tokenreel.open(path, **asked)
+def opened(path: Path) -> StreamCorpus:
+    corpus = tokenreel.open(path)
     assert isinstance(corpus, StreamCorpus)
     return corpus
 

@@ -13,7 +13,6 @@ document may stand inside one. After datatrove's shuffle by chunks the index hol
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -200,7 +199,7 @@ def for_people(count: int) -> str:
     >>> for_people(0), for_people(339), for_people(1_200_000)
     ('0.00 T', '339 T', '1.20 MT')
     """
-    exponent = math.floor(math.log10(count)) if count else 0
+    exponent = int(f"{count:.2e}".rpartition("e")[2])  # of the rounded number: 999,999 is 1.00 M
     value = count / 10 ** (exponent // 3 * 3)
     return f"{value:.{2 - exponent % 3}f} {('', 'k', 'M', 'G', 'T', 'P', 'E')[exponent // 3]}T"
 
