@@ -140,7 +140,7 @@ def shards_of(
         raise FormatError(
             "FLT001",
             path=f"{store.root.rstrip('/')}/{first}",
-            expected=f"dtype {' or '.join(module.GIVEN)}, or a header, or an .idx beside it",
+            expected=f"--dtype {' or '.join(module.GIVEN)}, or --vocab where that proves one",
             found=None if given is None and vocab is None else found,
             hint='tokenreel.open(PATH, dtype="uint16"), or dtype = "uint16" in the [[corpus]] of a run file',
         )

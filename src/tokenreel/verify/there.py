@@ -58,7 +58,7 @@ def shards_there(
         findings.error(
             "FLT001",
             path=shard.files[0],
-            expected=f"dtype {' or '.join(WIDTHS)}, or a header, or an .idx beside it",
+            expected=f"--dtype {' or '.join(WIDTHS)}, or --vocab where that proves one",
             found=None if dtype is None and vocab is None else "what was given fits both, or neither",
         )
     return [shard for shard in seen.found if shard not in seen.waiting]
