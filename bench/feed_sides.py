@@ -357,7 +357,16 @@ def datatrove_windows(prefix: str, row: int, batch: int, seconds: float) -> dict
 
 def streaming_windows(prefix: str, row: int, batch: int, seconds: float) -> dict[str, Any]:
     """mosaicml-streaming: MDS samples of one row of int64... as uint16 ids, its copy made first."""
+    import importlib.machinery
+    import types
+
     import torch
+
+    # It imports torchvision for data sets of pictures; a stand-in will do here.
+    for name in ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional"):
+        stand_in = sys.modules.setdefault(name, types.ModuleType(name))
+        stand_in.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        stand_in.__dict__.update(VisionDataset=object, to_tensor=None)
     from streaming import MDSWriter, StreamingDataset
 
     torch.set_num_threads(1)

@@ -57,7 +57,7 @@ def made(folder: Path) -> Made:
 
 
 @st.composite
-def tables(draw: Any, sizes: list[int], width: int, *, ours: bool = True) -> SpanTable:
+def tables(draw: Any, sizes: list[int], width: int, ahead: int, *, ours: bool = True) -> SpanTable:
     """Draw unresolved samples of at most `width` tokens; with `ours` padding may stand anywhere and extents may be cut."""
     splits, columns = [0], []
     for _ in range(draw(st.integers(0, 4))):
@@ -79,7 +79,7 @@ def tables(draw: Any, sizes: list[int], width: int, *, ours: bool = True) -> Spa
                 cut = Flag.CUT if ours and draw(st.integers(0, 5)) == 0 else Flag(0)
                 extents.append([c, begin, length, cut])
             room -= length
-        if extents and not extents[-1][3] & Flag.PAD:
+        if ahead and extents and not extents[-1][3] & Flag.PAD:
             how = draw(st.sampled_from(["none", "ahead", "other"]))
             if how == "ahead":
                 extents[-1][3] |= Flag.AHEAD

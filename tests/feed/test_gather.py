@@ -73,7 +73,7 @@ def test_rows_equal_their_reference(corpora: Made, data: st.DataObject) -> None:
     width, ahead = data.draw(st.integers(1, 24)), data.draw(st.integers(0, 1))
     if said["kind"] == "maxtext":
         said = {**said, "direct": not ahead}
-    table = data.draw(tables([len(stream) for stream in corpora.streams], width, ours=ours))
+    table = data.draw(tables([len(stream) for stream in corpora.streams], width, ahead, ours=ours))
     check(
         corpora, said, table, width, ahead, data.draw(st.sampled_from(["int32", "int64"])), data.draw(st.integers(1, 3))
     )

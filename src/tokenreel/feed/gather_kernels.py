@@ -17,7 +17,7 @@ from tokenreel.feed.gather_stored import (
     stored_u16,
     stored_u32,
 )
-from tokenreel.order.kernels import inlined, kernel
+from tokenreel.order.kernels import inlined, kernel, read_only
 
 AHEAD, CUT, PAD = 4, 8, 16
 """Bits of `Flag`, as constants that are compiled in."""
@@ -25,12 +25,12 @@ AHEAD, CUT, PAD = 4, 8, 16
 FULL, MALFORMED, LONG = -1, -2, -3
 """What `cut` says in place of a number of pieces: no room for more, a table that `SpanTable.check` refuses, a long sample."""
 
-_I64, _U8 = "int64[::1]", "uint8[::1]"
+_I64, _I32, _U8 = read_only("int64"), read_only("int32"), read_only("uint8")
 
 
 @kernel(
-    f"UniTuple(int64, 2)({_I64}, int32[::1], {_I64}, {_I64}, {_U8}, int64, int64[:, ::1], {_I64}, "
-    f"{_U8}, {_I64}, int32[::1], {_I64}, {_I64})"
+    f"UniTuple(int64, 2)({_I64}, {_I32}, {_I64}, {_I64}, {_U8}, int64, int64[:, ::1], {_I64}, "
+    "uint8[::1], int64[::1], int32[::1], int64[::1], int64[::1])"
 )
 def cut(  # noqa: PLR0913, PLR0917
     splits: Any, corpus: Any, begin: Any, length: Any, flags: Any, row_tokens: int, corpora: Any, edges: Any,
@@ -112,7 +112,7 @@ def spread(source: Any, inputs: int, skip: int, ids: Any, labels: Any, lowest: i
 
 def _signature(ids: str) -> str:
     return (
-        f"int64(int64, int64, {_I64}, {_I64}, {_U8}, {_I64}, int32[::1], {_I64}, {_I64}, {_U8}, {_I64}, {_I64}, int64, "
+        f"int64(int64, int64, {_I64}, {_I64}, {_U8}, {_I64}, {_I32}, {_I64}, {_I64}, {_U8}, {_I64}, {_I64}, int64, "
         f"int64, int64, int64, {ids}, {ids})"
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.errors import OrderError
-from tokenreel.order.kernels import inlined, kernel
+from tokenreel.order.kernels import inlined, kernel, read_only
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tokenreel.spans import SpanTable
 
 CUT, PAD = 8, 16
-_COLUMNS = "int64[::1], int32[::1], int64[::1], int64[::1], int64[::1], uint8[::1], int64"
+_I64 = read_only("int64")
+_COLUMNS = f"{_I64}, {read_only('int32')}, {_I64}, {_I64}, {_I64}, {read_only('uint8')}, int64"
 
 
 def row_edges(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.order.kernels import kernel
+from tokenreel.order.kernels import kernel, read_only
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,11 +39,11 @@ def lay_out_levanter(
     )  # fmt: skip
 
 
+_I64, _U8 = read_only("int64"), read_only("uint8")
+
+
 def _signature(ids: str) -> str:
-    return (
-        "void(int64, int64, int64[::1], int64[::1], int64[::1], uint8[::1], int64, int64, boolean, "
-        f"{ids}, float32[::1], int32[::1])"
-    )
+    return f"void(int64, int64, {_I64}, {_I64}, {_I64}, {_U8}, int64, int64, boolean, {ids}, float32[::1], int32[::1])"
 
 
 @kernel(_signature("int32[::1]"), _signature("int64[::1]"))

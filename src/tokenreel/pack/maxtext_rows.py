@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokenreel.order.kernels import kernel
+from tokenreel.order.kernels import kernel, read_only
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,9 +42,12 @@ def lay_out_maxtext(
     )  # fmt: skip
 
 
+_I64, _U8 = read_only("int64"), read_only("uint8")
+
+
 def _signature(ids: str) -> str:
     return (
-        "void(int64, int64, int64[::1], int64[::1], uint8[::1], int64, int64, boolean, boolean, int64, boolean, "
+        f"void(int64, int64, {_I64}, {_I64}, {_U8}, int64, int64, boolean, boolean, int64, boolean, "
         + ", ".join([ids] * 6)
         + ")"
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.order.kernels import kernel
+from tokenreel.order.kernels import kernel, read_only
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,8 +114,11 @@ def _megatron_rows(  # noqa: PLR0913, PLR0917
             label[k] = 0 if label[k] == pad else label[k]
 
 
+_I64, _U8 = read_only("int64"), read_only("uint8")
+
+
 def _signature_of_parts(ids: str) -> str:
-    return f"void(int64, int64, int64[::1], int64[::1], uint8[::1], int64, int64, int32[:, ::1], int32[::1], {ids})"
+    return f"void(int64, int64, {_I64}, {_I64}, {_U8}, int64, int64, int32[:, ::1], int32[::1], {ids})"
 
 
 @kernel(_signature_of_parts("int32[::1]"), _signature_of_parts("int64[::1]"))

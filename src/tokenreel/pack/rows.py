@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.errors import RecipeError
-from tokenreel.order.kernels import kernel
+from tokenreel.order.kernels import kernel, read_only
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,7 +85,7 @@ def finish(table: SpanTable, policy: RowPolicy, row_tokens: int, arrays: dict[st
         arrays["cu_seqlens"] = batch_edges(table, policy, row_tokens, arrays["cu_seqlens"], arrays["max_seqlen"])
 
 
-@kernel("void(int64, int64, int64[::1], int64[::1], uint8[::1], int64, float32[::1])")
+@kernel(f"void(int64, int64, {read_only('int64')}, {read_only('int64')}, {read_only('uint8')}, int64, float32[::1])")
 def _plain_mask(low: int, high: int, splits: Any, length: Any, flags: Any, row_tokens: int, mask: Any) -> None:
     for row in range(low, high):
         at = row * row_tokens

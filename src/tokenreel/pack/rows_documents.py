@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokenreel.order.kernels import inlined, kernel
+from tokenreel.order.kernels import inlined, kernel, read_only
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TAIL, AHEAD, CUT, PAD = 2, 4, 8, 16
 MASK, NEXT, TOKEN = 0, 1, 2
 RESET, RUNNING, OFFSET = 0, 1, 2
-_I64 = "int64[::1]"
+_I64, _I32, _U8 = read_only("int64"), read_only("int32"), read_only("uint8")
 
 
 def lay_out_documents(
@@ -65,7 +65,7 @@ def goes_on(e: int, corpus: Any, begin: Any, length: Any, document: Any, flags: 
 
 def _signature(ids: str) -> str:
     return (
-        f"void(int64, int64, {_I64}, int32[::1], {_I64}, {_I64}, {_I64}, {_I64}, uint8[::1], int64, int64, int64, int64, "
+        f"void(int64, int64, {_I64}, {_I32}, {_I64}, {_I64}, {_I64}, {_I64}, {_U8}, int64, int64, int64, int64, "
         f"int64, int64, int64, {ids}, float32[::1], {ids}, int32[::1])"
     )
 
