@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tokenreel.errors import StateError, StorageError
-from tokenreel.feed.ledger_lines import START, line_bytes, parse_lines
+from tokenreel.feed.ledger_lines import START, last_line, line_bytes
 from tokenreel.store.atomic import fsync_folder, make_folder, write_error
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 
 
 class Ledger:
-    """The writer. Opening it takes the lock, reads the file, checks its chain and cuts a torn last line off.
+    """The writer. Opening it takes the lock, checks the file's first line and last ones, and cuts a torn one off.
+
+    Readers check the whole chain; opening costs the same however long the run was.
 
     Raises `StateError`: STA020 a broken chain, STA021 another process writes it, STA022 a file that is no ledger; and
     `StorageError` (STO001 .. STO003).
@@ -85,10 +87,11 @@ class Ledger:
 
     def _read(self) -> None:
         """Go to the end of the file: the last sum and the next attempt; a torn last line is cut off."""
-        whole = 0
-        for line in parse_lines(self.path):
-            whole, self._sum, self.attempt = line.end, line.sum, max(self.attempt, line.attempt + 1)
         size = os.fstat(self._file).st_size
+        line = last_line(self.path, size)
+        whole = 0
+        if line is not None:
+            whole, self._sum, self.attempt = line.end, line.sum, line.attempt + 1
         if size > whole:
             self.cut = size - whole
             os.ftruncate(self._file, whole)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 START = hashlib.sha256(b"tokenreel-ledger-1\n").hexdigest()
 """The sum before the first line."""
+TAIL = 1 << 18
+_SUM = len(',"sum":""}\n') + 64
 _NUMBERS = ("attempt", "step", "first", "count")
 
 
@@ -68,26 +70,60 @@ def parse_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
         raise read_error(path, error) from error
 
 
+def last_line(path: str | os.PathLike[str], size: int) -> Line | None:
+    """Return the last whole line of a ledger of `size` bytes, None where it has none; the rest stays unread.
+
+    Checks the first line and the last ones, as far as `TAIL` bytes reach. Raises as `parse_lines`.
+    """
+    from tokenreel.store.atomic import read_error
+
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.readline()
+            if not raw.endswith(b"\n"):
+                return None
+            line = _line(raw, START, path, 1, len(raw))
+            begin = max(line.end, size - TAIL)
+            file.seek(begin)
+            tail = file.read(size - begin)
+    except OSError as error:
+        raise read_error(path, error) from error
+    if begin > line.end:
+        # Somewhere in a line: the next one's sum is taken as it is said.
+        skipped = tail.index(b"\n") + 1
+        begin, tail = begin + skipped, tail[skipped:]
+    before = line.sum if begin == line.end else None
+    for raw in tail.splitlines(keepends=True):
+        if not raw.endswith(b"\n"):
+            break
+        begin += len(raw)
+        if before is None:
+            before = raw[-_SUM + 8 : -3].decode("ascii", "replace")
+            continue
+        line = _line(raw, before, path, 0, begin)
+        before = line.sum
+    return line
+
+
 def _line(raw: bytes, before: str, path: object, number: int, end: int) -> Line:
     mark = raw.rfind(b',"sum":"')
     offset = end - len(raw)
-    if mark < 0 or len(raw) - mark != len(',"sum":""}\n') + 64:
+    if mark < 0 or len(raw) - mark != _SUM or not raw.endswith(b'"}\n'):
         code = "STA022" if number == 1 else "STA020"
-        raise StateError(code, f"line {number}", path=path, offset=offset, line=number, expected="a line with its sum")
+        raise StateError(code, path=path, offset=offset, line=number or None, expected="a line with its sum")
+    place: dict[str, Any] = {"path": path, "offset": offset, "line": number or None}
     digest = hashlib.sha256(before.encode() + b"\n" + raw[:mark] + b"}\n").hexdigest()
     said = raw[mark + 8 : mark + 72].decode("ascii", "replace")
     if digest != said:
-        raise StateError(
-            "STA020", f"line {number}", path=path, offset=offset, line=number, expected=digest[:16], found=said[:16]
-        )
+        raise StateError("STA020", expected=digest[:16], found=said[:16], **place)
     try:
         fields = json.loads(raw[:mark] + b"}")
         numbers = {name: fields.pop(name) for name in _NUMBERS}
         run, fingerprint = fields.pop("run"), fields.pop("fingerprint")
     except (ValueError, KeyError, AttributeError) as error:
-        raise StateError("STA022", f"line {number}: {error!r}", path=path, offset=offset, line=number) from error
+        raise StateError("STA022", f"a line lacks what every line has: {error!r}", **place) from error
     if not all(type(value) is int and value >= 0 for value in numbers.values()):
-        raise StateError("STA022", f"line {number}", path=path, offset=offset, line=number, expected="whole numbers")
+        raise StateError("STA022", expected="whole numbers", **place)
     return Line(str(run), fingerprint=str(fingerprint), sum=digest, more=fields, end=end, **numbers)
 
 
