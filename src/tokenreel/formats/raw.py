@@ -7,7 +7,7 @@ dtype, and is parsed without running anything that is in it.
 
 from __future__ import annotations
 
-import io
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +18,6 @@ from tokenreel.formats.flat import FlatShard
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-
-    import numpy.typing as npt
 
     from tokenreel.store.base import Entry, Reader, Store
 
@@ -33,6 +31,12 @@ INTERLEAVED = 0.4
 NO_VOCABULARY = 1 << 24
 """No tokenizer has an id as large as this; two ids of 16 bits read as one mostly are."""
 _MOST_HEADER = 10_000
+_DESCR = r"""['"]descr['"] ?: ?['"]([<>=|]?[a-zA-Z][0-9]*)['"]"""
+_ORDER = r"""['"]fortran_order['"] ?: ?(True|False)"""
+_SHAPE = r"""['"]shape['"] ?: ?\(([0-9, ]*)\)"""
+_DICTIONARY = re.compile(rf"\{{ ?(?:(?:{_DESCR}|{_ORDER}|{_SHAPE}),? ?){{3}}\}} *\n?")
+"""What NumPy and others write: a dictionary of three keys, spelled as Python does. Nothing of it is run."""
+_INTEGER = re.compile(r"[<>|=]?[iu]1|<[iu][248]")
 
 
 def open_uint16(store: Store, path: str, *, accept: Collection[str] = ()) -> FlatShard:
@@ -151,16 +155,15 @@ def open_npy(store: Store, path: str, *, accept: Collection[str] = ()) -> FlatSh
     reader = store.reader(path)
     try:
         begin, dtype, shape = _npy_header(reader, _full(store, path))
-        kind: np.dtype[Any] = np.dtype(dtype)
-        little = kind.kind in "iu" and (kind.itemsize == 1 or kind.str[0] == "<")
-        if not little or len(shape) != 1 or shape[0] == 0:
+        if not _INTEGER.fullmatch(dtype) or len(shape) != 1 or shape[0] == 0:
             raise FormatError(
                 "FLT004",
                 path=_full(store, path),
                 offset=0,
                 expected="one dimension of little-endian integers",
-                found=f"shape {shape}, dtype {kind.str}",
+                found=f"shape {shape}, dtype {dtype}",
             )
+        kind: np.dtype[Any] = np.dtype(dtype)
         whole = begin + shape[0] * kind.itemsize
         if whole != reader.size:
             raise FormatError(
@@ -176,16 +179,21 @@ def open_npy(store: Store, path: str, *, accept: Collection[str] = ()) -> FlatSh
         raise
 
 
-def _npy_header(reader: Reader, path: str) -> tuple[int, npt.DTypeLike, tuple[int, ...]]:
-    start = io.BytesIO(reader.read(0, min(reader.size, _MOST_HEADER + 12)))
-    try:
-        version = np.lib.format.read_magic(start)
-        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        shape, _, dtype = read(start, max_header_size=_MOST_HEADER)
-    except (ValueError, KeyError, TypeError, SyntaxError, RecursionError) as error:
-        said = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise FormatError("FLT004", f"its header cannot be read: {said}", path=path, offset=0) from error
-    return start.tell(), dtype, shape
+def _npy_header(reader: Reader, path: str) -> tuple[int, str, tuple[int, ...]]:
+    """Return (byte where the array begins, its dtype as written, its shape)."""
+    start = reader.read(0, min(reader.size, _MOST_HEADER + 12))
+    wide = start[6:8] in (b"\x02\x00", b"\x03\x00")
+    at = 12 if wide else 10
+    begin = at + int.from_bytes(start[8:at], "little")
+    text = start[at:begin].decode("utf-8" if start[6:7] == b"\x03" else "latin-1", "replace")
+    known = start[:6] == NPY_MAGIC and (wide or start[6:8] == b"\x01\x00") and begin <= len(start)
+    if known and _DICTIONARY.fullmatch(text):
+        descr, order, shape = (re.findall(item, text) for item in (_DESCR, _ORDER, _SHAPE))
+        if len(descr) == len(order) == len(shape) == 1:
+            sizes = [size for size in shape[0].replace(" ", "").split(",") if size]
+            if all(len(size) < 19 for size in sizes):
+                return begin, descr[0], tuple(map(int, sizes))
+    raise FormatError("FLT004", "its header cannot be read", path=path, offset=0, found=text.strip()[:120])
 
 
 def _full(store: Store, path: str) -> str:
