@@ -68,8 +68,9 @@ class Kernel:
         import numba
         import numpy as np
 
-        module = self.python.__module__
-        near = [one for one in (*(k.python for k in KERNELS), *_inlined) if one.__module__ == module]
+        known = self.python.__globals__
+        modules = {one.__module__ for one in _inlined if known.get(one.__name__) is one} | {self.python.__module__}
+        near = [one for one in (*(k.python for k in KERNELS), *_inlined) if one.__module__ in modules]
         parts = [f"{numba.__version__} {np.__version__}", *_described(self.python)]
         for one in sorted(near, key=lambda function: function.__qualname__):
             parts += _described(one)
@@ -94,6 +95,15 @@ def kernel(*signatures: str, exact: bool = True) -> Callable[[Callable[..., Any]
         return made
 
     return declare
+
+
+def read_only(kind: str) -> str:
+    """Return the type of a contiguous array of one dimension that a kernel reads: read-only arrays fit it, and others.
+
+    >>> read_only("int64")
+    "Array(int64, 1, 'C', True)"
+    """
+    return f"Array({kind}, 1, 'C', True)"
 
 
 def inlined(function: _Function) -> _Function:
