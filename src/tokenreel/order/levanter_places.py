@@ -1,0 +1,95 @@
+"""The kernels of Levanter's mixture: from positions in a permuted block to components and their sequences."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenreel.order.kernels import kernel
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    I32 = npt.NDArray[np.int32]
+
+KEPT_BYTES = 64 << 20
+REMEMBERED = 1024
+
+
+class BlockCache:
+    """The last permuted blocks used, by number; at most 64 MiB of them. Any number of threads may share one."""
+
+    __slots__ = ("_blocks", "_lock", "_seen", "_size")
+
+    def __init__(self, block: int) -> None:
+        self._size = max(2, KEPT_BYTES // (4 * block))
+        self._blocks: OrderedDict[int, I32] = OrderedDict()
+        self._seen: OrderedDict[int, None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, number: int) -> I32 | None:
+        """Return a block if it is kept."""
+        with self._lock:
+            found = self._blocks.get(number)
+            if found is not None:
+                self._blocks.move_to_end(number)
+            return found
+
+    def put(self, number: int, ids: I32) -> None:
+        """Keep a block."""
+        with self._lock:
+            self._blocks[number] = ids
+            while len(self._blocks) > self._size:
+                self._blocks.popitem(last=False)
+
+    def met_before(self, number: int) -> bool:
+        """Say whether a block was asked for before, and remember that it was now."""
+        with self._lock:
+            known = number in self._seen
+            self._seen[number] = None
+            while len(self._seen) > REMEMBERED:
+                self._seen.popitem(last=False)
+            return known
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy in another process starts empty.
+        return BlockCache, (max(1, KEPT_BYTES // (4 * self._size)),)
+
+
+@kernel(
+    "void(int32[::1], int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], boolean, int32[::1], int64[::1])"
+)
+def read_block(
+    ids: Any, samples: Any, first: int, counts: Any, base: Any, turn: int, lengths: Any, wrap: bool, component: Any,
+    number: Any,
+) -> None:  # fmt: skip
+    """Write the component of each sample of a block that begins at `first`, and its number there, modulo the length."""
+    for k in range(len(samples)):
+        packed = ids[samples[k] - first]
+        c = packed >> 16
+        found = base[c] + turn * counts[c] + (packed & 0xFFFF)
+        n = lengths[c]
+        if wrap and n > 0 and found >= n:
+            found %= n
+        component[k] = c
+        number[k] = found
+
+
+@kernel("void(int32[::1], int64, int64[::1])")
+def tally(ids: Any, end: int, out: Any) -> None:
+    """Count the components of a block's first `end` positions."""
+    for k in range(end):
+        out[ids[k] >> 16] += 1
+
+
+@kernel("void(int32[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
+def find_in_block(ids: Any, starts: Any, components: Any, ranks: Any, out: Any) -> None:
+    """Write the position of each (component, rank); `starts` are the components' places in the unpermuted block."""
+    where = np.empty(len(ids), dtype=np.int64)
+    for k in range(len(ids)):
+        where[starts[ids[k] >> 16] + (ids[k] & 0xFFFF)] = k
+    for k in range(len(ranks)):
+        out[k] = where[starts[components[k]] + ranks[k]]

@@ -1,0 +1,246 @@
+"""`levanter-sequences@1`: what one component of a Levanter mixture gives: streams cut into sequences, shuffled, cut short.
+
+A part is an order of its own: a stream in rows without look-ahead (`StreamOrder`), or packed documents. Parts stand one
+behind the other (Levanter's ConcatDataset): each drops its own remainder, and one key shuffles across all of them. What
+limits a component, simulated epoching or a cap on its batches, cuts after the shuffle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from tokenreel.errors import OrderError
+from tokenreel.order.levanter_shuffle import NO_SHUFFLE, LevanterShuffle, Shuffles
+from tokenreel.order.mix import COSTS, interleave
+from tokenreel.order.protocol import Hits, Node, fingerprint
+from tokenreel.order.stream import StreamOrder
+from tokenreel.spans import SpanTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from tokenreel.order.protocol import Order
+    from tokenreel.order.threefry import Key
+    from tokenreel.spans import CorpusKey
+
+    I64 = npt.NDArray[np.int64]
+
+CHUNK = 1 << 16
+FARTHEST = 1 << 62
+
+
+def simulated_sequences(sequences: int, experiment_budget: int, target_budget: int) -> int:
+    """Return how many sequences simulated epoching keeps: Python's division of whole numbers, cut.
+
+    >>> simulated_sequences(1000, 3, 10)
+    300
+    """
+    return int(sequences * experiment_budget / target_budget)
+
+
+@dataclass(frozen=True, slots=True)
+class LevanterSequences:
+    """The sequences of one component, in the order in which the mixture takes them.
+
+    Raises `OrderError`: ORD002 without parts or a key to shuffle by, ORD112 for parts whose rows differ.
+
+    >>> from tokenreel.spans import CorpusKey
+    >>> part = StreamOrder(CorpusKey("files", "00", 1, 43), row_tokens=4, row_ahead=0)
+    >>> order = LevanterSequences((part,), LevanterShuffle(io_block=2, window_blocks=2), (0, 0))
+    >>> order.length, (order.spans(0, 10).begin // 4).tolist()
+    (10, [6, 9, 8, 7, 5, 1, 0, 4, 2, 3])
+    """
+
+    parts: tuple[Order, ...]
+    shuffle: LevanterShuffle = NO_SHUFFLE
+    key: Key | None = None
+    take: int | None = None
+    """Sequences kept, from the first of the shuffled ones on; None keeps all."""
+    partitionable: bool = True
+    numpy_major: int | None = None
+    sequences: int | None = field(init=False, compare=False)
+    """Sequences of all parts; None is endless."""
+    length: int | None = field(init=False, compare=False)
+    """Sequences kept."""
+
+    name: ClassVar[str] = "levanter-sequences@1"
+
+    def __post_init__(self) -> None:
+        if not self.parts or (self.take is not None and self.take < 0):
+            raise OrderError("ORD002", "a component", expected="parts, and 0 or more sequences kept", found=self.take)
+        if self.shuffle.kind != "none" and self.key is None:
+            raise OrderError("ORD002", "a key", expected=f"one, to shuffle by {self.shuffle.kind}", found=None)
+        rows = (self.parts[0].row_tokens, self.parts[0].row_ahead)
+        for part in self.parts:
+            if (part.row_tokens, part.row_ahead) != rows:
+                expected = f"{rows[0]} tokens and {rows[1]} ahead, as the first"
+                raise OrderError("ORD112", part.name, expected=expected, found=(part.row_tokens, part.row_ahead))
+        lengths = [part.length for part in self.parts]
+        known = [length for length in lengths if length is not None]
+        sequences = sum(known) if len(known) == len(lengths) else None
+        if None in lengths[:-1]:
+            raise OrderError("ORD002", "an endless part", expected="the last", found=f"number {lengths.index(None)}")
+        kept = sequences if self.take is None else self.take if sequences is None else min(sequences, self.take)
+        object.__setattr__(self, "sequences", sequences)
+        object.__setattr__(self, "length", kept)
+
+    @property
+    def children(self) -> tuple[Order, ...]:
+        """The parts."""
+        return self.parts
+
+    @property
+    def corpora(self) -> tuple[CorpusKey, ...]:
+        """The parts' corpora, one part after the other."""
+        return tuple(key for part in self.parts for key in part.corpora)
+
+    @property
+    def row_tokens(self) -> int:
+        """Input tokens of a sequence."""
+        return self.parts[0].row_tokens
+
+    @property
+    def row_ahead(self) -> int:
+        """0: Levanter masks the last position."""
+        return self.parts[0].row_ahead
+
+    @property
+    def locate_cost(self) -> Literal["closed", "index", "scan"]:
+        """That of the dearest part."""
+        return COSTS[max(COSTS.index(part.locate_cost) for part in self.parts)]
+
+    @property
+    def plain(self) -> bool:
+        """Whether every part is a stream in rows, whose extents are computed at once."""
+        return all(isinstance(part, StreamOrder) for part in self.parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of name, key, shuffle, length and parts."""
+        return fingerprint(self.name, {**self._parameters(), "take": self.length}, self.corpora)
+
+    def fingerprint_until(self, i: int) -> str:
+        """Return a hash that does not know where the component is cut."""
+        self._check(i, i)
+        return fingerprint(self.name, self._parameters(), self.corpora)
+
+    def _parameters(self) -> dict[str, object]:
+        shuffled = self.shuffle.kind != "none"
+        return {
+            "key": list(self.key) if shuffled and self.key is not None else None,
+            "numpy_major": self.numpy_major if shuffled and self.shuffle.permutation == "linear" else None,
+            "partitionable": self.partitionable if shuffled else None,
+            "parts": [part.fingerprint for part in self.parts],
+            "shuffle": self.shuffle.as_dict(),
+        }
+
+    @property
+    def edges(self) -> I64:
+        """First sequence of each part, and the end; an endless part ends at 2**62."""
+        sizes = [FARTHEST if part.length is None else part.length for part in self.parts]
+        return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+
+    def _shuffles(self) -> Shuffles:
+        return Shuffles.of(
+            [self.sequences],
+            [self.key or (0, 0)],
+            self.shuffle,
+            partitionable=self.partitionable,
+            numpy_major=self.numpy_major,
+        )
+
+    def sequences_at(self, samples: npt.ArrayLike) -> I64:
+        """Return which sequence of the parts, one behind the other, each sample is."""
+        asked = np.asarray(samples, dtype=np.int64).reshape(-1)
+        if asked.size:
+            self._check(int(asked.min()), int(asked.max()) + 1)
+        return self._shuffles().sequences_at(0, asked)
+
+    def spans(self, i: int, j: int) -> SpanTable:
+        """Return samples [i, j)."""
+        self._check(i, j)
+        return self.spans_at(np.arange(i, j, dtype=np.int64))
+
+    def spans_at(self, samples: npt.ArrayLike) -> SpanTable:
+        """Return any samples, in the order asked; each part is asked once."""
+        sequences = self.sequences_at(samples)
+        return self.spans_of(sequences)
+
+    def spans_of(self, sequences: I64) -> SpanTable:
+        """Return sequences of the parts, one behind the other, as stored."""
+        edges = self.edges
+        part = np.searchsorted(edges, sequences, side="right") - 1
+        if self.plain and self.row_ahead == 0:
+            begin = (sequences - edges[part]) * self.row_tokens
+            return SpanTable.of(np.arange(len(sequences) + 1), begin, self.row_tokens, corpus=part)
+        rows, tables, offsets = [], [], []
+        for number in np.unique(part).tolist():
+            mine = np.flatnonzero(part == number)
+            rows.append(mine)
+            tables.append(self.parts[number].spans_at(sequences[mine] - edges[number]))
+            offsets.append(sum(len(one.corpora) for one in self.parts[:number]))
+        return interleave(len(sequences), rows, tables, offsets)
+
+    def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
+        """Yield blocks of at most 65,536 samples."""
+        self._check(i, j)
+        for first in range(i, j, CHUNK):
+            yield first, self.spans(first, min(j, first + CHUNK))
+
+    def components_at(self, samples: npt.ArrayLike) -> npt.NDArray[np.int32]:
+        """Return zeros: it is one component."""
+        return np.zeros(np.asarray(samples).shape, dtype=np.int32)
+
+    def locate(self, corpus: int, documents: npt.ArrayLike, lo: int, hi: int) -> Hits:
+        """Return where documents occur among samples [lo, hi), through the parts and the inverse of the shuffle."""
+        self._check(lo, hi)
+        number, local = self._part_of(corpus)
+        part, docs = self.parts[number], np.asarray(documents, dtype=np.int64).reshape(-1)
+        first = int(self.edges[number])
+        low, high = 0, part.length
+        if high is None:
+            # Endless: only eras (or nothing) shuffle it, and what [lo, hi) takes lies in theirs.
+            era = max(1, self.shuffle.era_length)
+            low, high = max(0, lo // era * era - first), max(0, -(-hi // era) * era - first)
+        hits = part.locate(local, docs, low, high)
+        which, place = self._shuffles().places_of(0, hits.sample + first)
+        kept = np.flatnonzero((place >= lo) & (place < hi))
+        which, place = which[kept], place[kept]
+        sort = in_order(docs, hits.document[which], place, hits.extent[which])
+        which = which[sort]
+        return Hits(hits.document[which], place[sort], hits.extent[which], hits.begin[which], hits.length[which])
+
+    def _part_of(self, corpus: int) -> tuple[int, int]:
+        left = corpus
+        for number, part in enumerate(self.parts):
+            if 0 <= left < len(part.corpora):
+                return number, left
+            left -= len(part.corpora)
+        raise OrderError("ORD002", "a corpus", expected=f"0 .. {len(self.corpora) - 1}", found=corpus)
+
+    def prepare(self, cache: object = None) -> LevanterSequences:
+        """Return the component of prepared parts."""
+        return replace(self, parts=tuple(part.prepare(cache) for part in self.parts))
+
+    def describe(self) -> Node:
+        """Return a line, and the parts below it."""
+        length = "endless" if self.length is None else f"{self.length:,} sequences"
+        said = " ".join(f"{key} {value}" for key, value in self.shuffle.as_dict().items())
+        return Node(f"{self.name} [{length}, shuffle: {said}]", tuple(part.describe() for part in self.parts))
+
+    def _check(self, i: int, j: int) -> None:
+        limit = FARTHEST if self.length is None else self.length
+        if not 0 <= i <= j <= limit:
+            raise OrderError("ORD001", expected=f"0 <= i <= j <= {limit}", found=f"[{i}, {j})")
+
+
+def in_order(asked: I64, documents: I64, samples: I64, extents: I64) -> I64:
+    """Return what sorts hits by document as asked, then by sample and extent."""
+    known, place = np.unique(asked, return_index=True)
+    sort: I64 = np.lexsort((extents, samples, place[np.searchsorted(known, documents)]))
+    return sort
