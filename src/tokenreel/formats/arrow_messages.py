@@ -63,6 +63,8 @@ class Walk:
         self._at = 8 if self.in_file else 0
         try:
             self.column = self._schema()
+        except FormatError:
+            raise
         except (struct.error, ValueError, IndexError) as error:
             raise self._wrong("a schema", error) from error
 
@@ -89,6 +91,8 @@ class Walk:
                     break
                 if kind == _RECORDS:
                     yield self._batch(table, body, body_at, begin)
+        except FormatError:
+            raise
         except (struct.error, ValueError, IndexError) as error:
             raise self._wrong("a message, and an end mark after the last", error) from error
         if self.in_file:

@@ -65,7 +65,7 @@ def open_cache(store: Store, name: str, *, accept: Collection[str] = ()) -> Leva
 
     Raises `FormatError`: LEV001 .. LEV004 for the ledger (LEV002, not finished, may be accepted), LEV005 and LEV010 for
     arrays that are not read, LEV006 for counts that the ledger does not say, LEV008 and LEV009 for chunks that are missing or
-    damaged, LEV011 for ids that are none. `check_table` raises LEV007 for offsets that fall, LEV008 for missing ids.
+    damaged. `check_table` raises LEV007 for offsets that fall, LEV008 for missing ids.
     """
     path, member, finished = _member(store, name)
     if not finished and "LEV002" not in accept:
@@ -75,8 +75,6 @@ def open_cache(store: Store, name: str, *, accept: Collection[str] = ()) -> Leva
         raise FormatError(
             "LEV005", path=full_path(store, f"{name}/offsets"), expected="int64", found=offsets.dtype.name
         )
-    if data.dtype.itemsize > 8 or data.dtype.kind not in "iu":
-        raise FormatError("LEV011", path=full_path(store, f"{name}/data"), expected="integers", found=data.dtype.name)
     rows = int(offsets.read(0, 1)[0])
     if finished and rows != member.rows:
         raise _counts(store, name, f"{member.rows} rows", rows)
@@ -89,10 +87,9 @@ def open_cache(store: Store, name: str, *, accept: Collection[str] = ()) -> Leva
 
 
 def _member(store: Store, name: str) -> tuple[str, Member, bool]:
-    folder = name
-    while folder:
-        folder = folder.rpartition("/")[0]
-        path = f"{folder}/{LEDGER}" if folder else LEDGER
+    parts = name.split("/")
+    for depth in range(len(parts)):  # the outermost: a shard may hold the ledger it was made with
+        path = "/".join([*parts[:depth], LEDGER])
         if store.exists(path):
             ledger = parsed(store, path, parse_ledger)
             if name in ledger.members:

@@ -179,13 +179,13 @@ def _described(dtype: np.dtype[Any]) -> bytes:
 def finish_folder(root: Path, shards: Sequence[FinishedShard], options: WriteOptions) -> tuple[WrittenFile, ...]:
     """Write a ``shard_ledger.json`` into every folder that has shards.
 
-    Raises `UsageError` (LEV012) for a consolidated cache of several shards.
+    Raises `UsageError` (LEV011) for a consolidated cache of several shards.
     """
     layout = choice(options.options, "layout", LAYOUTS[::-1])
     written = []
     for folder, members in by_folder(shards).items():
         if layout == "consolidated" and len(members) != 1:
-            raise UsageError("LEV012", path=root / folder, expected="one shard", found=len(members))
+            raise UsageError("LEV011", path=root / folder, expected="one shard", found=len(members))
         names = [shard.name.rpartition("/")[2] for shard in members]
         tokens = {FIELDS[0]: sum(shard.tokens for shard in members)}
         ledger = {

@@ -36,16 +36,24 @@ def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
     Chunks that an index names count whether they are there or not, so that opening says what is missing.
     """
     have = {entry.path for entry in entries}
+    indices = {path for path in have if path.rpartition("/")[2] == INDEX}
+    # A chunk may be asked about alone.
+    beside = {_index_of(path) for path in have if path.endswith(".bin")} - indices
     found = []
-    for index in sorted(path for path in have if path.rpartition("/")[2] == INDEX):
+    for index in sorted(indices | {path for path in beside if store.exists(path)}):
         if not _is_index(store, index):
             continue
         folder = index.rpartition("/")[0]
         for path, chunk in parsed(store, index, parse_index).items():
-            if path == chunk.path:
+            if path == chunk.path and (index in indices or path in have or chunk.plain in have):
                 here = path if path in have or chunk.plain not in have else chunk.plain
                 found.append(Found(FORMAT, stem(path), (here,), f"{folder}/{chunk.order:012d}"))
     return found
+
+
+def _index_of(path: str) -> str:
+    folder = path.rpartition("/")[0]
+    return f"{folder}/{INDEX}" if folder else INDEX
 
 
 def _is_index(store: Store, path: str) -> bool:
@@ -73,8 +81,7 @@ def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> LitDa
     >>> shard.dtype.name, shard.document(1).tolist()
     ('uint16', [6, 7])
     """
-    folder = path.rpartition("/")[0]
-    index = f"{folder}/{INDEX}" if folder else INDEX
+    index = _index_of(path)
     chunk = parsed(store, index, parse_index).get(path) if store.exists(index) else None
     if chunk is None:
         raise FormatError("LIT005", path=full_path(store, path), expected=f"{index} to name it, for its dtype")

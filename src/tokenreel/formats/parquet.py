@@ -227,7 +227,9 @@ def _opened(reader: Reader) -> Any:
     parquet = require("pyarrow.parquet", extra="build")
     with _arrow_errors(reader, 0):
         source = pa.PythonFile(_Stream(reader), mode="r")
-        return parquet.ParquetFile(source, memory_map=False, pre_buffer=False, buffer_size=1 << 20)
+        return parquet.ParquetFile(
+            source, memory_map=False, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
+        )
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ def read_footer(reader: Reader) -> Footer:
             raise ValueError(f"a footer of {length} bytes")
         value = Compact(reader.read(size - 8 - length, length)).struct()
         return _footer(value, size)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, StopIteration) as error:
         said = str(error)[:200] or type(error).__name__
         raise FormatError(
             "PQT001", path=reader.path, offset=max(0, size - 8), expected="a footer", found=said
@@ -81,6 +81,9 @@ def _footer(value: dict[int, Any], size: int) -> Footer:
     rows = _positive(value[3])
     chunks = []
     for group in value[4] if column else ():
+        if not group[3]:  # no pages, and nothing where they should begin
+            chunks.append(Chunk(0, 0, 0, len(MAGIC), 0))
+            continue
         metas = (chunk[3] for chunk in group[1] if 3 in chunk)
         meta = next(meta for meta in metas if tuple(part.decode() for part in meta[3]) == leaf)
         starts = [meta[key] for key in (9, 11) if meta.get(key)]
@@ -150,8 +153,10 @@ def check_pages(reader: Reader, chunk: Chunk, width: int) -> None:
         raise FormatError("PQT004", path=reader.path, offset=chunk.begin, expected=expected, found=chunk.values * width)
     values = 0
     for at, page in _headers(reader, chunk.begin, chunk.begin + chunk.size):
-        inner = page.get(5) or page.get(8) or page.get(7) or {}
+        inner: dict[int, Any] = next((page[key] for key in (5, 8, 7) if isinstance(page.get(key), dict)), {})
         size, count = page[2], inner.get(1, 0)
+        if not isinstance(count, int):
+            raise FormatError("PQT001", path=reader.path, offset=at, expected="a number of values", found=count)
         if not 0 <= size <= most or not 0 <= count * width <= most:
             expected = f"at most {most} bytes a page"
             raise FormatError("PQT004", path=reader.path, offset=at, expected=expected, found=max(size, count * width))

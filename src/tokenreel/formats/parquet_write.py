@@ -108,7 +108,12 @@ class ParquetWriter(SinkWriter):
     def _begin(self, target: Any) -> Any:
         parquet = require("pyarrow.parquet", extra="build")
         return parquet.ParquetWriter(
-            target, self._schema, compression=self._compression, use_dictionary=[], store_schema=True
+            target,
+            self._schema,
+            compression=self._compression,
+            use_dictionary=[],
+            store_schema=True,
+            write_page_checksum=True,
         )
 
     def _flush(self) -> None:
@@ -120,8 +125,10 @@ class ParquetWriter(SinkWriter):
                 fields += [self._pa.field(name, self._pa.string()) for name in COLUMNS]
             self._schema = self._pa.schema(fields)
             self._writer = self._begin(self._pa.PythonFile(_Target(self._sink), mode="w"))
-        values = np.concatenate([ids for ids, _ in self._waiting]) if self._waiting else np.empty(0, self._dtype)
-        lengths = np.concatenate([lengths for _, lengths in self._waiting]) if self._waiting else np.empty(0, np.int64)
+            if not self._waiting_rows:
+                return
+        values = np.concatenate([ids for ids, _ in self._waiting])
+        lengths = np.concatenate([lengths for _, lengths in self._waiting])
         offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
         lists = self._pa.LargeListArray.from_arrays(
             self._pa.array(offsets), self._pa.array(values), type=self._ids.type
