@@ -29,6 +29,7 @@ SHORT = {
     "adopt": "Check someone else's shards and write down what they are.",
     "convert": "Write a corpus in another format, proved the same.",
     "merge": "Make one corpus of several.",
+    "repair": "Save what can be saved of damaged shards.",
     "mix": "What a run reads: tokens, shares, epochs and repeats.",
     "order": "Show, export, compare and search the order of a run.",
     "state": "Show a feed's state; take it into another run, or from Megatron or Grain.",
@@ -69,10 +70,10 @@ def _root(
 
 def command() -> Any:
     """Return the whole command, with every subcommand registered."""
-    from tokenreel.cli import check, convert, index, look, make, mix, order, pack, replay, state
+    from tokenreel.cli import check, convert, index, look, make, mix, order, pack, repair, replay, state, trace
 
     if not app.registered_commands:
-        for module in (make, look, check, convert, index, order, mix, pack, replay, state):
+        for module in (make, look, check, convert, index, order, mix, pack, repair, replay, state, trace):
             module.register(app)
     whole: Any = typer.main.get_command(app)
     rank = list(SHORT)

@@ -2,6 +2,7 @@
 
 from tokenreel.convert.convert import convert
 from tokenreel.convert.merge import merge
+from tokenreel.convert.repair import Repaired, repair
 from tokenreel.convert.report import Converted
 
-__all__ = ["Converted", "convert", "merge"]
+__all__ = ["Converted", "Repaired", "convert", "merge", "repair"]

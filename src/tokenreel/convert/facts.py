@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tokenreel.corpus.documents import COLUMNS, DOCUMENTS, documents_schema, runs_by_shard
+from tokenreel.corpus.streamed import StreamCorpus
 from tokenreel.errors import ManifestError, require
 from tokenreel.formats.writing import DocumentFacts, FactsShard
 from tokenreel.store.atomic import atomic_write
@@ -56,6 +57,8 @@ def _rows_of(corpus: Corpus) -> _Rows | None:
     path = Path(corpus.store.root) / DOCUMENTS
     if path.is_file() and _is_ours(path):
         return _Parquet(corpus, path)
+    if isinstance(corpus, StreamCorpus):
+        return corpus.facts()
     if corpus.entries and isinstance(corpus.shard(0), FactsShard):
         return _Shards(corpus)
     return None
@@ -95,14 +98,17 @@ class _Parquet:
         starts = self._starts()
         self._first: list[tuple[int, int, int]] = []
         base = 0
-        for entry in corpus.entries:
+        counts = [entry.documents for entry in corpus.entries]
+        if isinstance(corpus, StreamCorpus):
+            counts = corpus.documents_by_shard()
+        for entry, count in zip(corpus.entries, counts, strict=True):
             row, rows = starts.get(entry.name, (0, 0))
-            if rows != entry.documents:
+            if rows != count:
                 raise ManifestError(
-                    "DOC011", path=path, shard=entry.name, expected=f"{entry.documents} rows", found=f"{rows} rows"
+                    "DOC011", path=path, shard=entry.name, expected=f"{count} rows", found=f"{rows} rows"
                 )
-            self._first.append((base, base + entry.documents, row))
-            base += entry.documents
+            self._first.append((base, base + count, row))
+            base += count
 
     def _starts(self) -> dict[str, tuple[int, int]]:
         """Return (first row, rows) by shard."""

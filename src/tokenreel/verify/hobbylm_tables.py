@@ -192,7 +192,7 @@ def _check_tiling(findings: Findings, path: str, shard: str, rows: Sequence[Entr
                 shard=shard,
                 document=None if row is None else row.number,
                 expected=f"a document from {end} on" if row is not None else f"the last to end at {tokens}",
-                found=begin,
+                found=begin if row is not None else end,
             )
     total = sum(row.length for row in rows)
     if total != tokens:

@@ -181,7 +181,11 @@ def inspect(
     target = open_target(path, findings, boundary=boundary, vocab=vocab, dtype=kind, piece=PIECE_QUICK)
     target.tokenizer = tokenizer
     wanted, positions = list(documents), list(at)
-    if wanted or positions or sum(target.sizes.get(file, 0) for found in target.files for file in found.files) <= SCANNED:
+    if (
+        wanted
+        or positions
+        or sum(target.sizes.get(file, 0) for found in target.files for file in found.files) <= SCANNED
+    ):
         target.piece = None
     try:
         if not target.shards and not target.built and not findings.total:
