@@ -69,7 +69,9 @@ def make(root: Path, documents: int = 120, seed: int = 1, task: int = 25) -> Mad
         for source in SOURCES
     ]
     (root / "sources.json").write_text(json.dumps({"sources": described}))
-    (root / "mix.json").write_text(json.dumps({"tail": [0, 1], "sequence_length": 40, "tokens": {"bos": "none", "eos": "id"}}))
+    (root / "mix.json").write_text(
+        json.dumps({"tail": [0, 1], "sequence_length": 40, "tokens": {"bos": "none", "eos": "id"}})
+    )
     index = root / "index"
     choices = Choices(
         normalise="marin",

@@ -18,7 +18,7 @@ from tests.replay.made import Made, expected_ids, make
 from tokenreel.replay import metadata
 from tokenreel.replay.files import read_batches, rows_of
 from tokenreel.replay.join import JoinPlan, join
-from tokenreel.replay.matching import match
+from tokenreel.build.id_matching import match
 from tokenreel.store import LocalStore
 from tokenreel.testing.hub_server import HubServer, Repository
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from tokenreel.errors import StorageError
 from tokenreel.replay.files import read_batches, rows_of
-from tokenreel.replay.matching import match
-from tokenreel.replay.spill import IdSpill, ids_of, parts_for
+from tokenreel.build.id_matching import match
+from tokenreel.build.id_spill import IdSpill, ids_of, parts_for
 from tokenreel.replay.text_spill import TextSpill
 from tokenreel.replay.transform import closing, transform_of
 from tokenreel.replay.upstream import open_upstream, records

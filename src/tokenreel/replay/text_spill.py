@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from tokenreel.errors import require
-from tokenreel.replay.spill import ROW, part_of
+from tokenreel.build.id_spill import ROW, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -110,6 +110,7 @@ def trace_step(
         "step": step,
         "segment": number,
         "evidence": segment.evidence,
+        "source": segment.source,
         "says": says(traced),
         **level.as_dict(),
         "first_sample": lo,

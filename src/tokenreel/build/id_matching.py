@@ -1,4 +1,4 @@
-"""Which of many 128-bit ids are among many others: the kernel under `join`, in memory.
+"""Which of many 128-bit ids are among many others.
 
 Both sides are ordered by the top bits of their ids, 4 bytes a row, and matched part by part in a hash table that stays in
 the cache. Ids may stand many times on both sides.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.errors import ReplayError
+from tokenreel.errors import OrderError
 from tokenreel.order.kernels import kernel
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MOST_ROWS = (1 << 31) - 1
 def match(wanted: U64, there: U64) -> npt.NDArray[np.int32]:
     """Return, for every row of `wanted`, the first row of `there` with the same id, or -1.
 
-    Both are uint64 (rows, 2): high and low halves. Raises `ReplayError` (RPL030) for 2**31 rows or more. Cost: about
+    Both are uint64 (rows, 2): high and low halves. Raises `OrderError` (ORD002) for 2**31 rows or more. Cost: about
     60 ns a row of either side, 12 bytes besides the result.
 
     >>> ids = np.array([[1, 2], [3, 4]], dtype=np.uint64)
@@ -35,7 +35,7 @@ def match(wanted: U64, there: U64) -> npt.NDArray[np.int32]:
     """
     for side in (wanted, there):
         if len(side) > MOST_ROWS:
-            raise ReplayError("RPL030", "ids of one part", expected=f"at most {MOST_ROWS}", found=len(side))
+            raise OrderError("ORD002", "ids of one part", expected=f"at most {MOST_ROWS}", found=len(side))
     out = np.full(len(wanted), -1, dtype=np.int32)
     if not len(wanted) or not len(there):
         return out

@@ -1,0 +1,235 @@
+"""What a step saw and when a document was seen: against reading everything; by configuration and by ledger."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tokenreel
+from tests.cli.command import run
+from tokenreel.config.run import load_run
+from tokenreel.formats.megatron_write import MegatronWriter
+from tokenreel.index.segments import sample_range
+from tokenreel.replay.ledgers import diff, exposure, ranges, read_ledger
+from tokenreel.replay.trace import Traced, resolved, trace_document, trace_step
+from tokenreel.spans import Flag
+
+ORDERS = {
+    "stream": 'kind = "stream"\ncorpus = "web"\nrow_tokens = 16',
+    "windows": 'kind = "windows"\ncorpus = "web"\nrow_tokens = 16\nseed = 3\nepochs = 2',
+    "megatron": 'kind = "megatron"\ncorpus = "web"\nrow_tokens = 16\nsamples = 40\nsplit = "1"',
+    "nested": (
+        'kind = "mix"\nsamples = 48\nblock = 8\n'
+        '[[order.component]]\nname = "a"\nweight = 0.5\nat_end = "repeat"\norder = { kind = "windows", corpus = "web", row_tokens = 16 }\n'
+        '[[order.component]]\nname = "b"\nweight = 0.5\nat_end = "repeat"\norder = { kind = "windows", corpus = "code", row_tokens = 16, seed = 9 }'
+    ),
+    "packed": 'kind = "packed"\ncorpus = "web"\nrow_tokens = 16\npolicy = "bestfit"\noversize = "split"',
+}
+
+
+def write(folder: Path, name: str, documents: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 30, documents)
+    ids = rng.integers(1, 500, int(lengths.sum())).astype(np.uint16)
+    ids[np.cumsum(lengths) - 1] = 0
+    with MegatronWriter(folder / name, np.uint16) as writer:
+        writer.add_documents(ids, lengths)
+        writer.finish()
+
+
+def run_file(folder: Path, order: str, more: str = "") -> Path:
+    for seed, name in enumerate(("web", "code")):
+        if not (folder / f"{name}.idx").exists():
+            write(folder, name, 60, seed)
+    text = "".join(
+        f'[[corpus]]\nname = "{name}"\npath = "{name}.idx"\nboundary = "suffix=0"\n{more}' for name in ("web", "code")
+    )
+    path = folder / "run.toml"
+    path.write_text(f"{text}[order]\n{order}\n[schedule]\nbatch = 4\n")
+    return path
+
+
+def traced(path: Path, lines: dict | None = None) -> Traced:
+    return Traced(load_run(path), path.parent, None, (), lines)
+
+
+@pytest.mark.parametrize("kind", ORDERS)
+def test_documents_are_found_where_reading_finds_them(tmp_path: Path, kind: str) -> None:
+    path = run_file(tmp_path, ORDERS[kind])
+    one = traced(path)
+    made = one.made(0)
+    lo, hi = sample_range(one.segments[0], made.order)
+    table = resolved(made, made.order.spans(lo, hi))
+    rows = table.sample_of()
+    for number, name in enumerate(made.names):
+        documents = len(made.corpora[number])
+        found = trace_document(one, [str(d) for d in range(documents)], name)["hits"]
+        told = {(hit["document"], hit["sample"], hit["begin"], hit["length"]) for hit in found}
+        read = {
+            (int(table.document[e]), lo + int(rows[e]), int(table.begin[e]), int(table.length[e]))
+            for e in range(table.extents)
+            if table.corpus[e] == number and table.length[e] and not table.flags[e] & Flag.PAD
+        }
+        if made.names.count(name) == 1:
+            assert told == read
+
+
+def test_a_step_has_its_samples_documents_and_text(tmp_path: Path) -> None:
+    path = run_file(tmp_path, ORDERS["windows"])
+    facts = trace_step(traced(path), 3)
+    assert (facts["first_sample"], facts["end_sample"]) == (12, 16)
+    assert facts["says"] == "what the configuration says"
+    assert facts["level"] == "exact under declared configuration"
+    corpus = tokenreel.open(tmp_path / "web.idx", boundary="suffix=0")
+    for row in facts["samples"]:
+        assert sum(extent["length"] for extent in row["extents"]) == 16
+        for extent in row["extents"]:
+            document = corpus[extent["document"]]
+            ids = corpus.stream(extent["begin"], extent["begin"] + extent["length"])
+            assert np.array_equal(document[extent["start"] : extent["start"] + extent["length"]], ids)
+    halves = [trace_step(traced(path), 3, rank=rank, world=2)["samples"] for rank in (0, 1)]
+    assert halves[0] + halves[1] == facts["samples"]
+
+
+def test_what_is_inexact_reaches_every_step(tmp_path: Path) -> None:
+    path = run_file(tmp_path, ORDERS["nested"], 'fidelity = "upstream changes"\n')
+    ran = run("trace", path, "--step", 1, "--json")
+    assert ran.status == 0, ran.err
+    assert ran.json["level"] == "approximate"
+    assert "web: upstream changes" in ran.json["reasons"]
+
+
+def consumed(path: Path, ledger: Path, steps: int, state: dict | None = None) -> dict:
+    with tokenreel.open_feed(path, ledger=ledger, state=state) as feed:
+        for _ in range(steps):
+            next(feed)
+        return feed.state_dict()
+
+
+def test_a_ledger_says_what_happened(tmp_path: Path) -> None:
+    path, ledger = run_file(tmp_path, ORDERS["windows"]), tmp_path / "ledger.jsonl"
+    state = consumed(path, ledger, 5)
+    consumed(path, ledger, 4)
+    consumed(path, ledger, 3, state)
+    steps = read_ledger(ledger)
+    assert ranges(steps) == [(0, 32)]
+    ran = run("trace", ledger, "--run", path, "--step", 6, "--json")
+    assert ran.status == 0, ran.err
+    assert ran.json["says"] == "what happened (ledger)"
+    assert ran.json["level"] == "exact: a ledger recorded it"
+    assert run("trace", ledger, "--run", path, "--step", 9).status == 2
+    ran = run("trace", ledger, "--run", path, "--doc", "#7", "--corpus", "web", "--json")
+    assert all(hit["step"] < 8 for hit in ran.json["hits"])
+    declared = run("trace", path, "--doc", "7", "--corpus", "web", "--json").json["hits"]
+    assert [hit for hit in declared if hit["step"] < 8] == ran.json["hits"]
+    other = tmp_path / "other"
+    other.mkdir()
+    assert (
+        run("trace", ledger, "--run", run_file(other, ORDERS["stream"]), "--step", 1, "--json").json["error"]["code"]
+        == "RPL050"
+    )
+
+
+def test_two_ledgers_and_their_first_difference(tmp_path: Path) -> None:
+    path = run_file(tmp_path, ORDERS["windows"])
+    one, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    consumed(path, one, 6)
+    consumed(path, other, 6)
+    assert diff(read_ledger(one), read_ledger(other)).equal
+    changed = tmp_path / "changed"
+    changed.mkdir()
+    with tokenreel.open_feed(run_file(changed, ORDERS["windows"]), batch=8, ledger=tmp_path / "c.jsonl") as feed:
+        next(feed)
+    ran = run("ledger", "diff", one, tmp_path / "c.jsonl", "--json")
+    assert ran.status == 1
+    assert ran.json["first_difference"] == 0
+
+
+def test_exposure_counts_every_token_once(tmp_path: Path) -> None:
+    path, ledger = run_file(tmp_path, ORDERS["nested"]), tmp_path / "ledger.jsonl"
+    consumed(path, ledger, 10)
+    found = exposure(traced(path, {line.step: line for line in read_ledger(ledger).current}), read_ledger(ledger))
+    assert sum(found.tokens.values()) == 10 * 4 * 16
+    for name, read in found.read.items():
+        assert int(read.sum()) == found.tokens[name]
+    ran = run("ledger", "exposure", ledger, "--run", path, "--json")
+    assert ran.status == 0, ran.err
+    assert sum(row["tokens"] for row in ran.json["corpora"].values()) == 640
+    out = tmp_path / "ledger.parquet"
+    assert run("ledger", "export", ledger, "-o", out, "--json").json["lines"] == 10
+
+
+def test_unusual_rows_stand_out(tmp_path: Path) -> None:
+    path = run_file(tmp_path, ORDERS["stream"])
+    rng = np.random.default_rng(5)
+    ids = rng.integers(1, 400, 4000).astype(np.uint16)
+    ids[2000:2128] = 499
+    ids[79::80] = 0
+    with MegatronWriter(tmp_path / "web", np.uint16) as writer:
+        writer.add_documents(ids, np.full(50, 80))
+        writer.finish()
+    ran = run("trace", path, "--steps", "31:33", "--json")
+    assert ran.status == 0, ran.err
+    assert ran.json["rare_ids"][0]["id"] == 499
+    assert any(2000 // 16 <= row["sample"] <= 2128 // 16 for row in ran.json["monotonous"])
+    assert run("trace", path, "--steps", "5:3").status == 2
+
+
+KILLED = """
+import sys, tokenreel, json, pathlib
+run, ledger, state = sys.argv[1:4]
+kept = json.loads(pathlib.Path(state).read_text()) if pathlib.Path(state).exists() else None
+with tokenreel.open_feed(run, ledger=ledger, state=kept) as feed:
+    for batch in feed:
+        print(batch.step, flush=True)
+        if batch.step % 3 == 2:
+            text = json.dumps(feed.state_dict())
+            pathlib.Path(state + ".new").write_text(text)
+            pathlib.Path(state + ".new").replace(state)
+"""
+
+
+def killed(tmp_path: Path, times: int) -> None:
+    path = run_file(tmp_path, ORDERS["windows"].replace("epochs = 2", "epochs = 40"))
+    ledger, state = tmp_path / "ledger.jsonl", tmp_path / "state.json"
+    rng = random.Random(11)
+    told = []
+    for _ in range(times):
+        child = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(path), str(ledger), str(state)], stdout=subprocess.PIPE, text=True
+        )
+        wanted = rng.randrange(1, 9)
+        assert child.stdout is not None
+        for _ in range(wanted):
+            told.append(int(child.stdout.readline()))
+        time.sleep(rng.random() * 0.002)
+        os.kill(child.pid, signal.SIGKILL)
+        told += [int(line) for line in child.stdout.read().split()]
+        child.wait()
+    steps = read_ledger(ledger)
+    # Every step that the loop was handed is in the ledger, and every line but the last attempt's is told apart.
+    assert {line.step for line in steps.current} >= set(told)
+    assert [line.step for line in steps.current] == list(range(max(told) + 1)) or not steps.gaps
+    for line in steps.current:
+        assert line.first == 4 * line.step
+    repeats = len(told) - len(set(told))
+    assert len(steps.superseded) >= repeats
+    assert json.loads(state.read_text())["step"] >= 0
+
+
+def test_a_ledger_survives_being_killed(tmp_path: Path) -> None:
+    killed(tmp_path, 4)
+
+
+@pytest.mark.slow
+def test_a_ledger_survives_being_killed_a_hundred_times(tmp_path: Path) -> None:
+    killed(tmp_path, 100)
