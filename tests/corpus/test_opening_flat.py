@@ -18,7 +18,8 @@ from tests.corpus.pairs import write_pair
 from tokenreel.convert.adopt import adopt
 from tokenreel.corpus.opening import open_corpus
 from tokenreel.corpus.scanning import find_pattern, scan_edges, separator_inside
-from tokenreel.errors import DocumentError, FormatError, SplitError, TokenError, TokenreelError, UsageError
+from tokenreel.corpus.streamed import StreamCorpus
+from tokenreel.errors import DocumentError, FormatError, SplitError, TokenError, TokenreelError
 from tokenreel.formats import Boundary
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -179,10 +180,17 @@ def test_it_prints_as_one_short_line(llmc: Path) -> None:
     assert repr(corpus[2:4]) == f"<StreamCorpus {llmc}: 344 tokens, documents from 2>"
 
 
-def test_adopting_is_refused_and_writes_nothing(llmc: Path) -> None:
-    with pytest.raises(UsageError, match="USE006"):
-        adopt(llmc, boundary=EOT)
-    assert not (llmc / "tokenreel.json").exists()
+def test_adopted_files_need_no_boundary(llmc: Path, long: Path) -> None:
+    for folder in (llmc, long):
+        before = open_corpus(folder, boundary=EOT)
+        documents = [ids.tolist() for ids in before]
+        adopt(folder, boundary=EOT, accept=["TOK040"])
+        corpus = open_corpus(folder)
+        assert isinstance(corpus, StreamCorpus)
+        assert [ids.tolist() for ids in corpus] == documents
+        assert corpus.recorded_identity == {"": before.identity().digest}
+        assert corpus.sidecars == before.sidecars  # type: ignore[attr-defined]
+        assert corpus.boundary == before.boundary
 
 
 def test_one_format_in_a_folder(llmc: Path) -> None:

@@ -54,7 +54,9 @@ def test_golden() -> None:
         DocumentFacts(source="wiki", metadata=f'{{"id": "{name}"}}') for name in ("en-short", "fa")
     ]
     assert opened(LONG / "replay_000000.bin").facts() is None  # has no docs.jsonl
-    assert len(known(opened(LONG))) == 7
+    facts = known(opened(LONG))  # of the replayed documents nothing is known
+    assert [fact.source for fact in facts] == ["pg19"] * 2 + [None] * 7 + ["stack_python"] * 2 + ["wiki"] * 3
+    assert opened(LONG).documents_by_shard() == [1, 1, 7, 2, 2, 1]
 
 
 def test_golden_written_again_is_the_same(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def store_of(*lines: object) -> MemoryStore:
 def facts_of(*lines: object) -> list[DocumentFacts]:
     from tokenreel.formats.hobbylm_facts import SidecarFacts
 
-    facts = SidecarFacts(store_of(*lines), ["x_index.json", "x_docs.jsonl"], ["x_0.bin"])
+    facts = SidecarFacts(store_of(*lines), ["x_index.json", "x_docs.jsonl"], {"x_0.bin": len(lines)})
     return facts.facts(0, len(facts))
 
 

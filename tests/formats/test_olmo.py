@@ -56,8 +56,8 @@ def test_golden_of_five_columns(tmp_path: Path) -> None:
     assert read(shard) == DOCUMENTS
     assert isinstance(shard, FactsShard)
     assert shard.facts(1, 3) == [
-        DocumentFacts("doc-1", "upstream", "s3://bucket/src.jsonl.gz", None, '{"loc": "2"}'),
-        DocumentFacts("doc-2", "upstream", "s3://bucket/src.jsonl.gz", None, '{"loc": "3"}'),
+        DocumentFacts(None, None, "s3://bucket/src.jsonl.gz", "doc-1", '{"loc": "2"}'),
+        DocumentFacts(None, None, "s3://bucket/src.jsonl.gz", "doc-2", '{"loc": "3"}'),
     ]
 
 
@@ -148,8 +148,7 @@ def test_golden_written_again_is_the_same(tmp_path: Path) -> None:
     ours, golden = (gzip.decompress((at / "part-000-00000.csv.gz").read_bytes()) for at in (tmp_path, GOLDEN))
     assert ours == golden
     facts = [
-        DocumentFacts(f"doc-{k}", "upstream", "s3://bucket/src.jsonl.gz", None, f'{{"loc": "{k + 1}"}}')
-        for k in range(10)
+        DocumentFacts(None, None, "s3://bucket/src.jsonl.gz", f"doc-{k}", f'{{"loc": "{k + 1}"}}') for k in range(10)
     ]
     write(open_writer, tmp_path, "five", DOCUMENTS, facts=facts)
     assert gzip.decompress((tmp_path / "five.csv.gz").read_bytes()) == DOLMA

@@ -142,7 +142,17 @@ class StreamCorpus(Corpus):
         self._whole()
         if not any(path.endswith(DOCS) for path in self.sidecars):
             return None
-        return SidecarFacts(self.store, self.sidecars, [entry.files[0] for entry in self.entries])
+        paths = (entry.files[0] for entry in self.entries)
+        return SidecarFacts(self.store, self.sidecars, dict(zip(paths, self.documents_by_shard(), strict=True)))
+
+    def documents_by_shard(self) -> list[int]:
+        """Return how many documents begin in each shard, whatever slice this is; finds the documents."""
+        import numpy as np
+
+        edges = self.edges()
+        begins = np.searchsorted(edges[:-1], self._tokens)
+        begins[-1] = len(edges) - 1
+        return [int(count) for count in np.diff(begins)]
 
     def head_fragment(self) -> int:
         """Return how many ids stand before the first declared prefix: the rest of a document that begins elsewhere.

@@ -19,7 +19,7 @@ from tokenreel.formats.writing import DocumentFacts
 from tokenreel.store import loads_strict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tokenreel.store.base import Store
 
@@ -33,39 +33,48 @@ class _Line(msgspec.Struct):
 class SidecarFacts:
     """The facts of the documents of some shards, by number in their stream; lines are parsed when they are asked for.
 
-    Made once: it reads every ``PREFIX_docs.jsonl`` whole, and keeps it, and 24 bytes a document.
+    `shards` are the paths of the shards and how many documents each has; of those that no line is about nothing is known.
+    Made once: it reads every ``PREFIX_docs.jsonl`` whole and keeps it, and 16 bytes a document. Raises `FormatError`
+    (SID004) for another number of lines than documents, and what `hobbylm.entry_of` raises.
     """
 
-    def __init__(self, store: Store, sidecars: Sequence[str], shards: Sequence[str]) -> None:
+    def __init__(self, store: Store, sidecars: Sequence[str], shards: Mapping[str, int]) -> None:
         self._store = store
         self._paths = tuple(path for path in sidecars if path.endswith(DOCS))
         self._texts = [store.read(path) for path in self._paths]
-        numbers = {shard: number for number, shard in enumerate(shards)}
-        places: list[tuple[int, int, int, int, int]] = []
+        places: dict[str, list[tuple[int, int, int, int]]] = {shard: [] for shard in shards}
         for file, (path, text) in enumerate(zip(self._paths, self._texts, strict=True)):
-            folder = path.rpartition("/")[0]
-            at = 0
-            for line in text.split(b"\n"):
+            folder, at = path.rpartition("/")[0], 0
+            for number, line in enumerate(text.split(b"\n")):
                 if line.strip():
-                    shard, offset, length = entry_of(store, path, len(places), self._parsed(file, line))
-                    number = numbers.get(f"{folder}/{shard}" if folder else shard)
-                    if number is not None:
-                        places.append((number, offset, length, file, at))
+                    shard, offset, length = entry_of(store, path, number, self._parsed(file, line))
+                    place = f"{folder}/{shard}" if folder else shard
+                    if place in places:
+                        places[place].append((offset, length, file, at))
                 at += len(line) + 1
-        places.sort()
-        self._lines = np.array([place[3:] for place in places], dtype=np.int64).reshape(-1, 2)
+        parts = []
+        for shard, count in shards.items():
+            found = sorted(places[shard]) or [(0, 0, -1, 0)] * count
+            if len(found) != count:
+                path = self._paths[found[0][2]]
+                raise sidecar_error(store, "SID004", path, shard=shard, expected=f"{count} documents", found=len(found))
+            parts += [place[2:] for place in found]
+        self._lines = np.array(parts, dtype=np.int64).reshape(-1, 2)
 
     def _parsed(self, file: int, line: bytes) -> Any:
         return loads_strict(line, f"{self._store.root}/{self._paths[file]}")
 
     def __len__(self) -> int:
-        """Return the number of documents that a line was found for."""
+        """Return the number of documents."""
         return len(self._lines)
 
     def facts(self, begin: int, end: int) -> list[DocumentFacts]:
         """Return what is known of documents [begin, end). Raises `FormatError` (SID001, SID005)."""
         out = []
         for number, (file, at) in enumerate(self._lines[begin:end].tolist(), begin):
+            if file < 0:
+                out.append(DocumentFacts())
+                continue
             text = self._texts[file]
             stop = text.find(b"\n", at)
             line = text[at : stop if stop >= 0 else len(text)]

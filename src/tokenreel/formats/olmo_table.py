@@ -171,7 +171,7 @@ def read_facts(reader: Reader, path: str) -> list[DocumentFacts]:
     return [_facts(*fields[2:]) for fields in _fields(next(pieces, b""), pieces, path)]
 
 
-_OURS = ("kind", "upstream_id", "metadata")
+_OURS = ("id", "kind", "upstream_id", "metadata")
 
 
 def _facts(identifier: str, source: str, place: str) -> DocumentFacts:
@@ -182,10 +182,9 @@ def _facts(identifier: str, source: str, place: str) -> DocumentFacts:
         except (ValueError, RecursionError):
             said = None
     if isinstance(said, dict) and said.keys() <= set(_OURS) and all(isinstance(value, str) for value in said.values()):
-        return DocumentFacts(identifier or None, source=source or None, **said)
-    kind = "upstream" if identifier else None
+        return DocumentFacts(source=source or None, **said)
     metadata = json.dumps({"loc": place}, ensure_ascii=False) if place else None
-    return DocumentFacts(identifier or None, kind, source or None, None, metadata)
+    return DocumentFacts(source=source or None, upstream_id=identifier or None, metadata=metadata)
 
 
 def fact_columns(facts: DocumentFacts) -> tuple[str, str, str]:
@@ -193,12 +192,12 @@ def fact_columns(facts: DocumentFacts) -> tuple[str, str, str]:
 
     Dolma's loc is a line number or the like; where there is more to keep it is a JSON object.
 
-    >>> fact_columns(DocumentFacts("a", "upstream", "web", None, '{"loc": "7"}'))
+    >>> fact_columns(DocumentFacts(source="web", upstream_id="a", metadata='{"loc": "7"}'))
     ('a', 'web', '7')
-    >>> fact_columns(DocumentFacts("a", "text"))
-    ('a', '', '{"kind": "text"}')
+    >>> fact_columns(DocumentFacts("00ff", "text"))
+    ('00ff', '', '{"id": "00ff", "kind": "text"}')
     """
-    columns = facts.id or "", facts.source or ""
+    columns = facts.upstream_id or facts.id or "", facts.source or ""
     place = _loc(facts.metadata)
     if _facts(*columns, place) == facts:
         return *columns, place
