@@ -48,7 +48,9 @@ def make(run: Path, segment: Segment, cache: Path | None, accept: Sequence[str] 
     from tokenreel.index.assemble import assemble
     from tokenreel.index.ready import make_ready
 
-    made, warnings = make_ready(segment.run, assemble(segment.run, run.parent, accept=accept or ()), run.parent, cache)
+    made, warnings = make_ready(
+        segment.run, assemble(segment.run, run.parent, accept=accept or (), cache=cache), run.parent, cache
+    )
     for warning in warnings:
         note(f"warning: {warning}")
     return made
@@ -104,8 +106,10 @@ def show_command(
 def _print_order(facts: dict[str, Any], *, alone: bool) -> None:
     if not alone:
         last = "" if facts["last_step"] is None else f" .. {facts['last_step']:,}"
-        said = f": {facts['evidence']}" if facts["evidence"] else ""
+        said = f": {facts['source']}" if facts["source"] else ""
         print_line(f"segment {facts['segment']}, steps {facts['first_step']:,}{last}{said}")
+        if facts["doubt"]:
+            print_line(f"  approximate: {facts['doubt']}")
     for line in facts["tree"]:
         print_line(line)
     if facts["fingerprint"]:

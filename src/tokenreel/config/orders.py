@@ -54,6 +54,51 @@ class Windows(OrderTable, frozen=True, kw_only=True, tag="windows"):
     io: BlockIO | None = None
 
 
+class Packed(OrderTable, frozen=True, kw_only=True, tag="packed"):
+    """`packed@1`: documents in rows by a policy; docs/packing.md says what each does and costs."""
+
+    corpus: CorpusName | None = None
+    row_tokens: RowTokens
+    policy: Annotated[
+        str,
+        msgspec.Meta(
+            min_length=1,
+            description="concat, bestfit, firstfit, one-per-row, truncate, crop, bos-aligned, levanter-greedy, decompose; or flat.",
+        ),
+    ]
+    oversize: (
+        Annotated[
+            Literal["split", "truncate", "drop", "error"],
+            msgspec.Meta(description="What becomes of a document longer than a row; said wherever it can happen."),
+        ]
+        | None
+    ) = None
+    open_rows: Annotated[int, msgspec.Meta(ge=1, description="firstfit: rows filled at a time.")] | None = None
+    buffer: Annotated[int, msgspec.Meta(ge=1, description="crop: documents to choose from.")] | None = None
+    segments: (
+        Annotated[int, msgspec.Meta(ge=0, description="levanter-greedy: most documents of a row; 0 is any number.")]
+        | None
+    ) = None
+    keep: (
+        Annotated[
+            Literal["first", "last"], msgspec.Meta(description="levanter-greedy: what stays of a truncated document.")
+        ]
+        | None
+    ) = None
+    longest: Annotated[int, msgspec.Meta(ge=1, description="bos-aligned: most tokens of a document.")] | None = None
+    shortest: Annotated[int, msgspec.Meta(ge=1, description="decompose: the least power of two.")] | None = None
+    seed: Seed | None = None
+    shuffle: (
+        Annotated[bool, msgspec.Meta(description="Rows under a keyed permutation; left out, unless compat.")] | None
+    ) = None
+    epochs: Annotated[int, msgspec.Meta(ge=0, description="0 is endless.")] = 1
+    io: BlockIO | None = None
+    compat: Literal["hobbylm"] | None = None
+    ranks: (
+        Annotated[int, msgspec.Meta(ge=1, description="compat hobbylm: ranks that pack their own documents.")] | None
+    ) = None
+
+
 class LlmcStreamTable(OrderTable, frozen=True, kw_only=True, tag="llmc-stream"):
     """`llmc-stream@1`: llm.c's loader."""
 
@@ -250,9 +295,91 @@ class Mix(OrderTable, frozen=True, kw_only=True, tag="mix"):
     samples: NotNegative | None = None
 
 
+class LevanterShuffleTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How Levanter shuffles every component."""
+
+    kind: Annotated[
+        Literal["none", "full", "era", "block"], msgspec.Meta(description="Levanter's false, true, number, config.")
+    ] = "block"
+    permutation: Annotated[
+        Literal["feistel", "linear"], msgspec.Meta(description="linear: the default of older versions.")
+    ] = "feistel"
+    era_length: NotNegative = 0
+    io_block: Positive = 256
+    window_blocks: Positive = 512
+
+
+class LevanterReplayTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a Levanter run took from its environment."""
+
+    threefry_partitionable: bool = True
+    enable_x64: bool = False
+    prng: str = "threefry2x32"
+    python_sum: (
+        Annotated[
+            Literal["plain", "compensated"],
+            msgspec.Meta(description="plain: Python 3.11 and older. Needed where it matters."),
+        ]
+        | None
+    ) = None
+    numpy_major: (
+        Annotated[Literal[1, 2], msgspec.Meta(description="Of the linear permutation. Needed where it matters.")] | None
+    ) = None
+
+
+class LevanterComponentTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One component: a corpus, several one behind the other, or packed documents."""
+
+    name: Name
+    corpus: Annotated[CorpusName | list[Name], msgspec.Meta(description="One, or several, concatenated.")] | None = None
+    order: (
+        Annotated[dict[str, Any], msgspec.Meta(description="In place of streams: an order, such as packed.")] | None
+    ) = None
+    weight: Annotated[float, msgspec.Meta(ge=0, description="Where the mixture has no [[order.stage]].")] | None = None
+    max_train_batches: (
+        Annotated[int, msgspec.Meta(ge=1, description="Kept: so many batches of the schedule's first size.")] | None
+    ) = None
+
+
+class LevanterStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The weights from a sample, or a step, on."""
+
+    sample: NotNegative | None = None
+    step: Annotated[int, msgspec.Meta(ge=0, description="Converted with the schedule.")] | None = None
+    weights: Annotated[
+        Name | dict[str, Weight], msgspec.Meta(description="By component, or the name of weights under order.weights.")
+    ]
+
+
+class Levanter(OrderTable, frozen=True, kw_only=True, tag="levanter"):
+    """`levanter@1`: Levanter's mixture of shuffled token sequences."""
+
+    component: Annotated[list[LevanterComponentTable], msgspec.Meta(min_length=1)]
+    stage: list[LevanterStage] = []
+    weights: Annotated[dict[str, dict[str, Weight]], msgspec.Meta(description="Weights that stages name.")] = {}
+    row_tokens: RowTokens
+    block: Annotated[int, msgspec.Meta(ge=1, le=65535, description="mixture_block_size.")] = 2048
+    seed: Annotated[int, msgspec.Meta(ge=0, description="The trainer's; left out: the run's, else 0.")] | None = None
+    data_seed: Annotated[int, msgspec.Meta(ge=0, description="Left out is not 0.")] | None = None
+    trainer: Literal["train_lm", "grug"] = "train_lm"
+    shuffle: LevanterShuffleTable = msgspec.field(default_factory=LevanterShuffleTable)
+    stop: Literal["restart", "first_exhausted", "all_exhausted"] = "restart"
+    past_end: Annotated[
+        Literal["error", "clamp"], msgspec.Meta(description="Where first_exhausted asks past a component's end.")
+    ] = "error"
+    randomized: bool = True
+    launcher_normalises: Annotated[
+        bool, msgspec.Meta(description="The launcher divided weights by their sum before Levanter did.")
+    ] = False
+    experiment_budget: Annotated[int, msgspec.Meta(ge=1, description="Simulated epoching, in tokens.")] | None = None
+    target_budget: Positive | None = None
+    replay: LevanterReplayTable = msgspec.field(default_factory=LevanterReplayTable)
+
+
 AnyOrder = (
     Stream
     | Windows
+    | Packed
     | LlmcStreamTable
     | HobbyStreamTable
     | Nanogpt
@@ -264,10 +391,11 @@ AnyOrder = (
     | MaxTextMmapMix
     | MegatronBlendTable
     | Mix
+    | Levanter
 )
 
 
-def component_order(component: MixComponent) -> AnyOrder:
+def component_order(component: MixComponent | LevanterComponentTable) -> AnyOrder:
     """Return a component's order as its type; `parse_run` has checked it."""
     order: AnyOrder = msgspec.convert(component.order, AnyOrder, strict=True)
     return order
@@ -281,8 +409,17 @@ def corpora_named(order: AnyOrder) -> list[str | None]:
     """
     if isinstance(order, Mix):
         return [name for component in order.component for name in corpora_named(component_order(component))]
+    if isinstance(order, Levanter):
+        return [name for component in order.component for name in component_corpora(component)]
     if isinstance(order, MaxTextBlend | MaxTextMmapMix | MegatronBlendTable):
         return [member.corpus for member in order.member]
     if isinstance(order.corpus, list):
         return list(order.corpus)
     return [order.corpus]
+
+
+def component_corpora(component: LevanterComponentTable) -> list[str | None]:
+    """Return the corpora of a component of Levanter's mixture, in its order."""
+    if component.order is not None:
+        return corpora_named(component_order(component))
+    return list(component.corpus) if isinstance(component.corpus, list) else [component.corpus]

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.demo.orders import order
+from tokenreel.demo.packing import pack
 from tokenreel.demo.texts import write_texts
+from tokenreel.demo.training import train_and_kill
 from tokenreel.errors import UsageError
 from tokenreel.store import write_bytes_atomic
 
@@ -48,7 +50,7 @@ id = "id"
 
 MARKER = ".tokenreel-demo"
 """A file that says that a folder is the demo's own, and may be played in again."""
-OURS = frozenset({MARKER, "recipe.toml", "text", "corpus", "orders"})
+OURS = frozenset({MARKER, "recipe.toml", "text", "corpus", "orders", "training"})
 
 
 @dataclass
@@ -83,7 +85,7 @@ class Act:
 def gather(stage: Stage) -> dict[str, Any]:
     """Write text that every machine has, and a recipe over it."""
     # What an earlier demo built may be what it broke and did not come to restore.
-    for name in ("corpus", "orders"):
+    for name in ("corpus", "orders", "training"):
         shutil.rmtree(stage.folder / name, ignore_errors=True)
     (stage.folder / "text").mkdir(parents=True, exist_ok=True)
     files = write_texts(stage.folder / "text")
@@ -169,6 +171,8 @@ ACTS: tuple[Act, ...] = (
     Act("Verify: every byte", check),
     Act("Look at a document", look),
     Act("Order: Megatron's and MaxText's index files, compared; a mixture", order),
+    Act("Train, kill -9, resume: the same labels, the same losses", train_and_kill),
+    Act("Pack: documents in rows, two ways", pack),
     Act("Break it, catch it, restore it", damage),
 )
 

@@ -48,20 +48,31 @@ def open_run_corpora(run: Run, folder: str | os.PathLike[str], accept: Sequence[
 
 
 def _open(said: RunCorpus, folder: str | os.PathLike[str], accept: Sequence[str]) -> Corpus:
+    if said.path is None:
+        from tokenreel.corpus.declared import DeclaredCorpus
+
+        return DeclaredCorpus(said.name, said.tokens or 0)
     path = said.path if "://" in said.path else Path(folder) / said.path
     corpus = open_corpus(path, dtype=said.dtype, boundary=said.boundary, vocab=said.vocab, accept=accept)
     return corpus if said.split is None else corpus.split(said.split)
 
 
-def assemble(run: Run, folder: str | os.PathLike[str] = ".", *, accept: Sequence[str] = ()) -> Assembled:
+def assemble(
+    run: Run,
+    folder: str | os.PathLike[str] = ".",
+    *,
+    accept: Sequence[str] = (),
+    cache: str | os.PathLike[str] | None = None,
+) -> Assembled:
     """Return a run's order over its opened corpora, not yet prepared.
 
+    Packed components of a mixture are planned here, for a mixture has to know their sizes; plans are kept in `cache`.
     Raises what opening a corpus and making the order raise. Cost: O(shards), and a hash of the tables where a corpus has
     no recorded identity.
     """
     opened = open_run_corpora(run, folder, accept)
     only = run.corpus[0].name
-    order, names = _Maker(run, Path(folder), opened, only).make(run.order)
+    order, names = _Maker(run, Path(folder), opened, only, cache).make(run.order)
     return Assembled(order, tuple(opened[name] for name in names), tuple(names))
 
 
@@ -71,11 +82,16 @@ class _Maker:
     folder: Path
     corpora: dict[str, Corpus]
     only: str
+    cache: str | os.PathLike[str] | None = None
 
     def make(self, said: kinds.AnyOrder) -> tuple[Order, list[str]]:
         """Return the order that a table says, and the names of its corpora in its order."""
         if isinstance(said, kinds.Mix):
             return self._mix(said)
+        if isinstance(said, kinds.Levanter):
+            from tokenreel.index.levanter import levanter_order
+
+            return levanter_order(said, self.run, self.corpora, self.only, self._seed(said.seed, 0), self.make)
         if isinstance(said, kinds.MaxTextBlend | kinds.MaxTextMmapMix):
             used = [member for member in said.member if member.weight > 0]
             return self._blend(said), [member.corpus for member in used]
@@ -86,7 +102,14 @@ class _Maker:
             return self._maxtext(said, [self.corpora[name].table() for name in names]), names
         if isinstance(said, kinds.Megatron | kinds.MegatronFiles):
             return self._megatron(said, self.corpora[names[0]]), names
+        if isinstance(said, kinds.Packed):
+            return self._packed(said, self.corpora[names[0]]), names
         return self._stream(said, self.corpora[names[0]]), names
+
+    def _packed(self, said: kinds.Packed, corpus: Corpus) -> Order:
+        from tokenreel.index.plans import packed_order
+
+        return packed_order(said, corpus, self._seed(said.seed, WINDOWS_SEED))
 
     def _seed(self, said: int | None, default: int) -> int:
         return next(seed for seed in (said, self.run.seed, default) if seed is not None)
@@ -228,12 +251,16 @@ class _Maker:
         )  # fmt: skip
 
     def _mix(self, said: kinds.Mix) -> tuple[Order, list[str]]:
+        from tokenreel.index.plans import planned
         from tokenreel.order.mix import Component, MixOrder
         from tokenreel.order.mix_phases import Phase
+        from tokenreel.pack.packed import PackedOrder
 
         components, names = [], []
         for part in said.component:
             order, used = self.make(kinds.component_order(part))
+            if isinstance(order, PackedOrder):
+                order = planned(order, self.cache)[0]
             components.append(Component(part.name, order, part.at_end, part.cap))
             names += used
         phases = [Phase(0, tuple(part.weight or 0.0 for part in said.component))]

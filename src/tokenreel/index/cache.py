@@ -38,6 +38,7 @@ def prepared(order: Order, folder: str | os.PathLike[str] | None = None) -> tupl
     returned (IDX005) and costs nothing else.
     """
     from tokenreel.order.megatron import MegatronOrder
+    from tokenreel.pack.packed import PackedOrder
 
     if folder is None:
         return order.prepare(), ()
@@ -47,6 +48,12 @@ def prepared(order: Order, folder: str | os.PathLike[str] | None = None) -> tupl
         if isinstance(one, MegatronOrder):
             made, warning = _megatron(one, Path(folder))
             warnings.extend([warning] if warning else [])
+            return made
+        if isinstance(one, PackedOrder):
+            from tokenreel.index.plans import planned
+
+            made, more = planned(one, folder)
+            warnings.extend(more)
             return made
         changes: dict[str, Any] = {}
         for item in fields(one):

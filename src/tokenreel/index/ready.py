@@ -15,6 +15,7 @@ from tokenreel.errors import FormatError, OrderError, TokenreelError
 from tokenreel.index.arrays import read_array
 from tokenreel.index.cache import prepared
 from tokenreel.index.files import put_or_warn
+from tokenreel.index.plans import flat_warnings
 
 if TYPE_CHECKING:
     import os
@@ -39,6 +40,7 @@ def make_ready(
     Paths in the run are relative to `folder`; `cache` is our own. Raises what preparing raises.
     """
     order, warnings = prepared(made.order, cache)
+    flat = flat_warnings(made)
     said = run.order
     more: tuple[TokenreelError, ...] = ()
     if isinstance(said, MaxTextBlend) and (said.blend_index_dir or said.blend_cache_dir):
@@ -51,7 +53,7 @@ def make_ready(
                 index_dir=Path(folder) / said.blend_index_dir if said.blend_index_dir else None,
                 cache_dir=Path(folder) / said.blend_cache_dir if said.blend_cache_dir else None,
             )
-    return replace(made, order=order), (*warnings, *more)
+    return replace(made, order=order), (*warnings, *flat, *more)
 
 
 def dispatched(

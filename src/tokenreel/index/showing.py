@@ -28,6 +28,8 @@ def order_facts(number: int, segment: Segment, made: Assembled) -> dict[str, Any
         "last_step": segment.last,
         "first_sample": segment.first_sample,
         "evidence": segment.evidence,
+        "source": segment.source,
+        "doubt": segment.doubt,
         "order": order.name,
         "samples": samples,
         "row_tokens": order.row_tokens,

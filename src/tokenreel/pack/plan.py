@@ -1,0 +1,198 @@
+"""Packing plans: which documents stand together in a row, window by window of 2**20 documents.
+
+Every window is planned for itself, so that windows can be made in any order by any number of threads and the plan is the
+same. Rows that a document fills alone are in no plan: they follow from its length. What is left of it, or all of a shorter
+one, is one entry of 4 bytes; a row is 4 bytes more.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenreel.order.kernels import inlined, kernel
+from tokenreel.order.keyed import KeyedPermutation
+from tokenreel.pack.bestfit import best_fit
+from tokenreel.pack.crop import aligned, crop
+from tokenreel.pack.decompose import decompose
+from tokenreel.pack.firstfit import first_fit
+from tokenreel.pack.greedy import greedy, refuse_longer
+from tokenreel.pack.packed_policy import CHUNKS, EXACT, FIRST, FITTING, FULL, NONE, WHOLE_CHUNKS, Packing
+from tokenreel.pack.plan_sizes import BLOCK, READ_I64, READ_U32, SHIFT, Sizes
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    I64 = npt.NDArray[np.int64]
+    U32 = npt.NDArray[np.uint32]
+
+TIES = 0x7061636B
+"""Enters the seed of the permutation that decides who comes first among documents of one length."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """Rows of one pass over a corpus; arrays are read-only and may be maps of files that processes share."""
+
+    entries: U32
+    """Document in its window, for every place in a packed row; with its power of two above bit 20 for decompose."""
+    firsts: U32
+    """First entry of every packed row, counted in its window."""
+    windows: I64
+    """(windows + 1, 3): rows of single documents, packed rows and entries before each window."""
+    single: I64
+    """Rows of single documents before every 64th document, and all of them."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of one pass."""
+        return int(self.windows[-1, 0] + self.windows[-1, 1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes, in memory or in files."""
+        return self.entries.nbytes + self.firsts.nbytes + self.windows.nbytes + self.single.nbytes
+
+
+def make_plan(sizes: Sizes, packing: Packing, seed: int = 0, threads: int = 1) -> Plan:
+    """Plan the rows of a corpus: the same for any number of threads. About 0.1 us a document, 8 bytes at most.
+
+    Raises `OrderError` (PCK022) for a document longer than a row where those are errors.
+    """
+    refuse_longer(sizes.lengths, packing.row_tokens, packing.oversize == "error")
+    single = np.empty(len(sizes.begins), dtype=np.int64)
+    _single_rows(sizes.lengths, packing.row_tokens, packing.direct, single)
+    edges = [*range(0, sizes.documents, packing.window), sizes.documents]
+    count = len(edges) - 1
+    windows = np.zeros((count + 1, 3), dtype=np.int64)
+    windows[:, 0] = single[[edge >> SHIFT for edge in edges[:-1]] + [len(single) - 1]] if count else 0
+    if not packing.planned or not count:
+        none = np.empty(0, dtype=np.uint32)
+        return Plan(_readonly(none), _readonly(none), _readonly(windows), _readonly(single))
+
+    def window(w: int) -> tuple[U32, U32]:
+        return plan_window(sizes.lengths[edges[w] : edges[w + 1]], packing, seed, w)
+
+    parts: list[tuple[U32, U32]] = []
+    if threads > 1 and count > 1:
+        with ThreadPoolExecutor(threads) as pool:
+            parts.extend(pool.map(window, range(count)))
+    else:
+        parts.extend(map(window, range(count)))
+    windows[1:, 1] = np.cumsum([len(firsts) for _, firsts in parts])
+    windows[1:, 2] = np.cumsum([len(entries) for entries, _ in parts])
+    entries, firsts = (_joined(parts, which) for which in (0, 1))
+    return Plan(_readonly(entries), _readonly(firsts), _readonly(windows), _readonly(single))
+
+
+def _joined(parts: list[tuple[U32, U32]], which: int) -> U32:
+    """Return one of each window's arrays end to end; each is dropped as it is copied."""
+    out = np.empty(sum(len(part[which]) for part in parts), dtype=np.uint32)
+    at = 0
+    for w, part in enumerate(parts):
+        piece = part[which]
+        out[at : at + len(piece)] = piece
+        at += len(piece)
+        none = np.empty(0, dtype=np.uint32)
+        parts[w] = (none, part[1]) if which == 0 else (part[0], none)
+    return out
+
+
+def plan_window(lengths: U32, packing: Packing, seed: int = 0, window: int = 0) -> tuple[U32, U32]:
+    """Return the entries of one window's packed rows end to end, and the first entry of each."""
+    room, policy = packing.row_tokens, packing.policy
+    if policy == "levanter-greedy" and packing.oversize != "split":
+        return greedy(lengths, room, packing.segments or 0, drop=packing.oversize == "drop")
+    if policy == "bos-aligned":
+        return aligned(lengths, room, packing.longest or room)
+    if policy == "decompose":
+        return decompose(lengths, room, packing.shortest or 1)
+    sizes = lengths
+    if not (policy == "crop" and packing.oversize == "truncate"):
+        sizes = np.empty(len(lengths), dtype=np.uint32)
+        _left_over(lengths, room, packing.direct, sizes)
+    if policy == "crop":
+        return crop(sizes, room, packing.buffer or 1)
+    if policy == "levanter-greedy":
+        return greedy(sizes, room, packing.segments or 0, drop=False)
+    if policy == "firstfit":
+        order = np.arange(len(sizes), dtype=np.int64)
+        row_of, rows = first_fit(sizes, room, packing.open_rows or 1)
+    else:
+        order = KeyedPermutation(len(sizes), seed ^ TIES, window).at(np.arange(len(sizes)))
+        row_of, rows = best_fit(sizes, room, order)
+    firsts = np.empty(rows, dtype=np.uint32)
+    entries = np.empty(int(np.count_nonzero(sizes)), dtype=np.uint32)
+    _by_row(row_of, order, entries, firsts)
+    return entries, firsts
+
+
+def _readonly(array: Any) -> Any:
+    array.flags.writeable = False
+    return array
+
+
+@inlined
+def rows_alone(length: Any, room: Any, kind: Any) -> Any:
+    """Return the rows that a document of `length` fills alone."""
+    if kind == CHUNKS:
+        return (length + room - 1) // room
+    if kind == WHOLE_CHUNKS:
+        return length // room
+    if kind == FIRST:
+        return min(length, 1)
+    if kind == FITTING:
+        return 1 if 0 < length <= room else 0
+    if kind == FULL:
+        return 1 if length >= room else 0
+    return 1 if kind == EXACT and length == room else 0
+
+
+@kernel(f"void({READ_U32}, int64, int64, int64[::1])")
+def _single_rows(lengths: Any, room: int, kind: int, single: Any) -> None:
+    total = np.int64(0)
+    for k in range(len(lengths)):
+        if k & (BLOCK - 1) == 0:
+            single[k >> SHIFT] = total
+        total += rows_alone(np.int64(lengths[k]), room, kind)
+    single[len(single) - 1] = total
+
+
+@kernel(f"void({READ_U32}, int64, int64, uint32[::1])")
+def _left_over(lengths: Any, room: int, kind: int, sizes: Any) -> None:
+    for k in range(len(lengths)):
+        length = np.int64(lengths[k])
+        if kind == WHOLE_CHUNKS:
+            sizes[k] = length % room
+        elif length < room or (length == room and kind == NONE):
+            sizes[k] = length
+        else:
+            sizes[k] = 0
+
+
+@kernel(f"void(int32[::1], {READ_I64}, uint32[::1], uint32[::1])")
+def _by_row(row_of: Any, order: Any, entries: Any, firsts: Any) -> None:
+    """Lay the documents out by row, rows by their first document as stored, in a row as `order` says."""
+    rows = len(firsts)
+    number = np.full(rows, -1, dtype=np.int32)
+    held = np.zeros(rows + 1, dtype=np.int32)
+    found = 0
+    for k in range(len(row_of)):
+        row = row_of[k]
+        if row >= 0:
+            if number[row] < 0:
+                number[row] = found
+                found += 1
+            held[number[row] + 1] += 1
+    for row in range(rows):
+        held[row + 1] += held[row]
+        firsts[row] = held[row]
+    for k in range(len(order)):
+        row = row_of[order[k]]
+        if row >= 0:
+            place = number[row]
+            entries[held[place]] = order[k]
+            held[place] += 1
