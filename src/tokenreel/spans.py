@@ -34,8 +34,8 @@ class Flag(IntFlag):
     """Padding, no stored token."""
 
 
-KEY_KINDS = ("identity", "tables", "files")
-"""Kinds of corpus keys, strongest first: identity, hash of tables, names with sizes and times."""
+KEY_KINDS = ("identity", "tables", "files", "declared")
+"""Kinds of corpus keys, strongest first: identity, hash of tables, names with sizes and times, a size stated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ batch = 4
 [[segment]]
 first = 0
 last = 4
-evidence = "a log"
+source = "a log"
 order = {kind = "megatron", corpus = "web", row_tokens = 16, samples = 50, seed = 5}
 [[segment]]
 first = 5
@@ -134,7 +134,7 @@ def test_a_lineage_is_shown_segment_by_segment(folder: Path, capsys: Any) -> Non
     status, shown = call(capsys, "order", "show", path)
     assert status == 0
     one, two = shown["segments"]
-    assert (one["evidence"], one["corpora"][0]["name"], two["corpora"][0]["name"]) == ("a log", "web", "code")
+    assert (one["source"], one["corpora"][0]["name"], two["corpora"][0]["name"]) == ("a log", "web", "code")
     assert (two["first_step"], two["first_sample"]) == (5, 20)
     status, shown = call(capsys, "order", "show", path, "--step", 6)
     assert shown["segments"][0]["segment"] == 1

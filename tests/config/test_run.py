@@ -37,7 +37,7 @@ ramp = [{step = 10, batch = 16}]
 [[segment]]
 first = 0
 last = 19
-evidence = "log of 3 May"
+source = "log of 3 May"
 [[segment]]
 first = 20
 last = 29
@@ -76,7 +76,7 @@ def test_a_lineage_carries_changes_on(tmp_path: Path) -> None:
     first, second, third = load_run(write(tmp_path, TEXT))
     assert isinstance(first.run.order, Megatron)
     assert (first.first, first.last, first.first_sample) == (0, 19, 0)
-    assert first.evidence == "log of 3 May"
+    assert (first.evidence, first.source, first.doubt) == ("declared", "log of 3 May", None)
     assert second.run.order == Megatron(corpus="web", row_tokens=8192, samples=1000, split="99,1,0")
     assert second.first_sample == 10 * 8 + 10 * 16
     assert second.run.seed == 7
@@ -88,7 +88,7 @@ def test_a_lineage_carries_changes_on(tmp_path: Path) -> None:
 
 def test_one_run_is_one_segment() -> None:
     (only,) = parse_run(table(schedule={"batch": 4, "steps": 10}))
-    assert (only.first, only.last, only.first_sample, only.evidence) == (0, 9, 0, None)
+    assert (only.first, only.last, only.first_sample, only.evidence) == (0, 9, 0, "declared")
     assert only.run.corpora_used()[0].name == "web"
     assert corpora_named(only.run.order) == [None]
     assert parse_run(table())[0].last is None

@@ -12,6 +12,8 @@ from tokenreel.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from tokenreel.index.mixture import Stretch
+    from tokenreel.index.preflight import Preflight
+    from tokenreel.replay.levels import Level
 
 
 def register(app: typer.Typer) -> None:
@@ -30,27 +32,40 @@ def mix_command(
 ) -> None:
     """Show every source's tokens, share, samples, epochs and repeats, phase by phase; what wraps or never appears."""
     from tokenreel.index.mixture import mix_table
+    from tokenreel.index.preflight import preflight
     from tokenreel.index.segments import sample_range
+    from tokenreel.replay.levels import step_level
 
-    shown: list[tuple[int, str, tuple[Stretch, ...]]] = []
+    shown: list[tuple[int, str, Level, Preflight | None, tuple[Stretch, ...]]] = []
     segments = load_segments(run, override)
     for number, segment in enumerate(segments):
         made = make(run, segment, cache, accept)
         lo, hi = sample_range(segment, made.order, samples)
-        shown.append((number, made.order.name, mix_table(segment.run, made, lo, hi)))
+        level = step_level(segment, made.names)
+        shown.append((number, made.order.name, level, preflight(made.order), mix_table(segment.run, made, lo, hi)))
     if json:
         print_json(
             {
                 "segments": [
-                    {"segment": number, "order": name, "phases": [stretch.as_dict() for stretch in stretches]}
-                    for number, name, stretches in shown
+                    {
+                        "segment": number,
+                        "order": name,
+                        **level.as_dict(),
+                        "preflight": None if check is None else check.as_dict(),
+                        "phases": [stretch.as_dict() for stretch in stretches],
+                    }
+                    for number, name, level, check, stretches in shown
                 ]
             }
         )
         return
-    for number, name, stretches in shown:
+    for number, name, level, check, stretches in shown:
         if len(segments) > 1:
-            print_line(f"segment {number}: {name}")
+            print_line(f"segment {number}: {name}, {level.level}")
+            for reason in level.reasons:
+                print_line(f"  {reason}")
+        for line in check.lines() if check is not None else ():
+            print_line(line)
         for stretch in stretches:
             print_line(f"samples {stretch.first:,} .. {stretch.end - 1:,}")
             print_table(

@@ -44,9 +44,13 @@ class RunCorpus(_Table, frozen=True, kw_only=True):
     """A corpus, and what its bytes cannot prove."""
 
     name: Name
-    path: Annotated[Name, msgspec.Meta(description="A folder, a shard, or ROOT/SPLIT; relative to this file.")] | None = None
+    path: (
+        Annotated[Name, msgspec.Meta(description="A folder, a shard, or ROOT/SPLIT; relative to this file.")] | None
+    ) = None
     tokens: (
-        Annotated[int, msgspec.Meta(ge=1, description="In place of a path: a stream of so many tokens, stated, not there.")]
+        Annotated[
+            int, msgspec.Meta(ge=1, description="In place of a path: a stream of so many tokens, stated, not there.")
+        ]
         | None
     ) = None
     split: Annotated[Name, msgspec.Meta(description="A split of the corpus.")] | None = None
@@ -320,7 +324,9 @@ def _check_levanter(order: Levanter, run: Run, path: object, at: str) -> None:
         expected = "weights of components, or stages"
         raise RecipeError("RCP041", at, path=path, expected=expected, found="both or neither", hint=HINT)
     if (order.experiment_budget is None) != (order.target_budget is None):
-        raise RecipeError("RCP041", at, path=path, expected="experiment_budget and target_budget, or neither", hint=HINT)
+        raise RecipeError(
+            "RCP041", at, path=path, expected="experiment_budget and target_budget, or neither", hint=HINT
+        )
     for number, component in enumerate(order.component):
         inside = f"{at}.component[{number}]"
         if component.corpus is not None and component.order is not None:

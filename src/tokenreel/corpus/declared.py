@@ -70,7 +70,7 @@ class DeclaredCorpus(Corpus):
         self.hi = 1
         self._size = tokens
         digest = hashlib.sha256(f"tokenreel-declared-1\n{name}\n{tokens}\n".encode()).hexdigest()
-        self._key = CorpusKey("declared", digest, 1, tokens)
+        self._table = OneDocument(CorpusKey("declared", digest, 1, tokens))
 
     def __repr__(self) -> str:
         """Return one short line."""
@@ -97,11 +97,11 @@ class DeclaredCorpus(Corpus):
 
     def table(self) -> DocTable:
         """Return the table of its one document."""
-        return OneDocument(self._key)
+        return self._table
 
     def sequences(self) -> DocTable:
         """Return the same table."""
-        return OneDocument(self._key)
+        return self._table
 
     def shard(self, number: int) -> Shard:  # noqa: ARG002
         """Raise `DocumentError` (DOC026): there is none."""

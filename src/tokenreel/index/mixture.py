@@ -121,10 +121,18 @@ def _rows(order: Order, sources: Sequence[_Source], weights: Sequence[float], co
 
 
 def _sources(run: Run, made: Assembled) -> list[_Source]:
+    from tokenreel.order.levanter import LevanterOrder
+
     said, order = run.order, made.order
     if isinstance(said, kinds.Mix):
         names = [component.name for component in said.component]
         return [_Source(n, child, _tokens(child)) for n, child in zip(names, order.children, strict=True)]
+    if isinstance(said, kinds.Levanter):
+        held = dict(zip(order.mixture.names, order.children, strict=True)) if isinstance(order, LevanterOrder) else {}
+        return [
+            _Source(part.name, held.get(part.name), _tokens(held[part.name]) if part.name in held else 0)
+            for part in said.component
+        ]
     if isinstance(said, kinds.MegatronBlendTable | kinds.MaxTextBlend | kinds.MaxTextMmapMix):
         out, at = [], 0
         for member in said.member:
@@ -143,23 +151,34 @@ def _tokens(order: Order) -> int:
 
 def _phase_edges(order: Order, sources: Sequence[_Source], lo: int, hi: int) -> list[tuple[int, Sequence[float]]]:
     """Return (first sample, weights of the sources) of each phase within [lo, hi)."""
+    from tokenreel.order.levanter import LevanterOrder
     from tokenreel.order.mix import MixOrder
 
+    if isinstance(order, LevanterOrder):
+        shares = [dict(zip(order.mixture.names, row, strict=True)) for row in order.mixture.shares]
+        weights = [tuple(row.get(source.name, 0.0) for source in sources) for row in shares]
+        return _within(list(order.mixture.starts), weights, lo, hi)
     if not isinstance(order, MixOrder):
         given = iter(getattr(order, "weights", (1.0,)))
         return [(lo, [0.0 if source.order is None else float(next(given)) for source in sources])]
-    begins = [phase.begin for phase in order.phases]
+    return _within([phase.begin for phase in order.phases], [phase.weights for phase in order.phases], lo, hi)
+
+
+def _within(
+    begins: list[int], weights: Sequence[Sequence[float]], lo: int, hi: int
+) -> list[tuple[int, Sequence[float]]]:
     held = [k for k, end in enumerate([*begins[1:], hi + 1]) if begins[k] < hi and end > lo] or [len(begins) - 1]
-    return [(max(lo, begins[k]), order.phases[k].weights) for k in held]
+    return [(max(lo, begins[k]), weights[k]) for k in held]
 
 
 def _counts(order: Order, sources: Sequence[_Source], lo: int, hi: int) -> I64:
     """Return how many of samples [lo, hi) each source gives."""
+    from tokenreel.order.levanter import LevanterOrder
     from tokenreel.order.mix import MixOrder
 
     read = [number for number, source in enumerate(sources) if source.order is not None]
     out = np.zeros(len(sources), dtype=np.int64)
-    if isinstance(order, MixOrder):
+    if isinstance(order, MixOrder | LevanterOrder):
         out[read] = order.counts_between(lo, hi)
     elif len(order.children) == 0:
         out[read] = hi - lo

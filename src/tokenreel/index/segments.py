@@ -22,7 +22,11 @@ def chosen(segments: Sequence[Segment], *, segment: int | None = None, step: int
         if not holds or (segment is not None and segment not in holds):
             expected = f"a step of 0 .. {last}" if last is not None else "a step of the segment"
             raise RecipeError("RCP044", expected=expected, found=step)
-        return holds[0], segments[holds[0]]
+        if len(holds) > 1 and segment is None:
+            expected = "--segment " + " or ".join(map(str, holds))
+            raise RecipeError("RCP044", f"step {step:,} is in several branches", expected=expected, found="none")
+        number = holds[0] if segment is None else segment
+        return number, segments[number]
     if segment is None and len(segments) > 1:
         raise RecipeError("RCP044", expected=f"--segment 0 .. {len(segments) - 1}, or --step", found="neither")
     number = segment or 0

@@ -16,7 +16,7 @@ import numpy as np
 from tokenreel.errors import OrderError
 from tokenreel.order.levanter_keys import LevanterReplay, Trainer, component_keys, data_key, mix_and_shuffle_keys
 from tokenreel.order.levanter_mixture import FARTHEST, LevanterMixture, Stop
-from tokenreel.order.levanter_sequences import LevanterSequences, in_order
+from tokenreel.order.levanter_sequences import LevanterSequences, in_order, kept_of, sequences_of
 from tokenreel.order.levanter_shuffle import LevanterShuffle, Shuffles
 from tokenreel.order.mix import COSTS, interleave
 from tokenreel.order.protocol import Hits, Node, fingerprint
@@ -128,9 +128,8 @@ class LevanterOrder:
             data_key(seed, data_seed, trainer=trainer, partitionable=flag), partitionable=flag
         )
         kept = take or {}
-        bare = {name: LevanterSequences(tuple(parts), take=kept.get(name)) for name, parts in components.items()}
         mixture = LevanterMixture.of(
-            {name: one.length for name, one in bare.items()},
+            {name: kept_of(sequences_of(parts), kept.get(name)) for name, parts in components.items()},
             weights,
             block=block,
             key=mix,
@@ -140,12 +139,8 @@ class LevanterOrder:
         )
         keys = component_keys(shuffles, len(mixture.names) if how.kind != "none" else 0, partitionable=flag)
         children = [
-            replace(
-                bare[name],
-                shuffle=how,
-                key=keys[number] if keys else None,
-                partitionable=flag,
-                numpy_major=said.numpy_major,
+            LevanterSequences(
+                tuple(components[name]), how, keys[number] if keys else None, kept.get(name), flag, said.numpy_major
             )
             for number, name in enumerate(mixture.names)
         ]

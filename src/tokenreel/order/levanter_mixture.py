@@ -18,7 +18,7 @@ import numpy as np
 from tokenreel.errors import OrderError
 from tokenreel.order.levanter_counts import DEFAULT_BLOCK, LARGEST_BLOCK, RoundedShare, counts_of, normalised
 from tokenreel.order.levanter_keys import LevanterReplay
-from tokenreel.order.levanter_places import BlockCache, find_in_block, read_block, tally
+from tokenreel.order.levanter_places import BlockCache, find_in_block, lay_out_block, read_block, tally
 from tokenreel.order.threefry import Key, fold_in, fold_in_array
 from tokenreel.order.threefry_permutation import item_at, permutations, place_of
 
@@ -344,6 +344,6 @@ def _staged(components: Mapping[str, Any], stages: Sequence[tuple[int, Any]], bl
 
 def _unpermuted(counts: I64) -> I32:
     """Return a block before it is permuted: every component's ranks, component by component."""
-    which = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
-    rank = np.arange(len(which), dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.asarray((which << 16) | rank, dtype=np.int32)
+    out = np.empty(int(counts.sum()), dtype=np.int32)
+    lay_out_block(np.ascontiguousarray(counts), out)
+    return out

@@ -78,6 +78,16 @@ def read_block(
         number[k] = found
 
 
+@kernel("void(int64[::1], int32[::1])")
+def lay_out_block(counts: Any, out: Any) -> None:
+    """Write a block before it is permuted: component << 16 | rank, component by component."""
+    at = 0
+    for c in range(len(counts)):
+        for rank in range(counts[c]):
+            out[at] = (c << 16) | rank
+            at += 1
+
+
 @kernel("void(int32[::1], int64, int64[::1])")
 def tally(ids: Any, end: int, out: Any) -> None:
     """Count the components of a block's first `end` positions."""

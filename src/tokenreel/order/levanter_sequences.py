@@ -20,7 +20,7 @@ from tokenreel.order.stream import StreamOrder
 from tokenreel.spans import SpanTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -41,6 +41,23 @@ def simulated_sequences(sequences: int, experiment_budget: int, target_budget: i
     300
     """
     return int(sequences * experiment_budget / target_budget)
+
+
+def sequences_of(parts: Sequence[Order]) -> int | None:
+    """Return the sequences of all parts, None for endless; raises `OrderError` (ORD002) where more follow an endless one."""
+    total = 0
+    for number, part in enumerate(parts):
+        if part.length is None:
+            if number < len(parts) - 1:
+                raise OrderError("ORD002", "an endless part", expected="the last", found=f"number {number}")
+            return None
+        total += part.length
+    return total
+
+
+def kept_of(sequences: int | None, take: int | None) -> int | None:
+    """Return how many sequences are left of so many, where at most `take` are kept."""
+    return sequences if take is None else take if sequences is None else min(sequences, take)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +97,8 @@ class LevanterSequences:
             if (part.row_tokens, part.row_ahead) != rows:
                 expected = f"{rows[0]} tokens and {rows[1]} ahead, as the first"
                 raise OrderError("ORD112", part.name, expected=expected, found=(part.row_tokens, part.row_ahead))
-        lengths = [part.length for part in self.parts]
-        known = [length for length in lengths if length is not None]
-        sequences = sum(known) if len(known) == len(lengths) else None
-        if None in lengths[:-1]:
-            raise OrderError("ORD002", "an endless part", expected="the last", found=f"number {lengths.index(None)}")
-        kept = sequences if self.take is None else self.take if sequences is None else min(sequences, self.take)
-        object.__setattr__(self, "sequences", sequences)
-        object.__setattr__(self, "length", kept)
+        object.__setattr__(self, "sequences", sequences_of(self.parts))
+        object.__setattr__(self, "length", kept_of(self.sequences, self.take))
 
     @property
     def children(self) -> tuple[Order, ...]:

@@ -162,7 +162,11 @@ def fill_bits(k0: Any, k1: Any, partitionable: bool, out: Any) -> None:
     """Fill `out` with the words of a key."""
     n = len(out)
     if partitionable:
-        for i in range(n):
+        none = np.uint32(0)
+        for i in range(min(n, 4294967296)):
+            y0, y1 = threefry(k0, k1, none, np.uint32(i))
+            out[i] = np.uint32(y0 ^ y1)
+        for i in range(4294967296, n):
             y0, y1 = threefry(k0, k1, np.uint32(i >> 32), np.uint32(i & 0xFFFFFFFF))
             out[i] = np.uint32(y0 ^ y1)
         return
