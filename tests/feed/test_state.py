@@ -286,3 +286,72 @@ def test_a_state_of_an_endless_feed_needs_one(corpora: list[Corpus]) -> None:
         state = feed.state_dict()
     assert refused(state, order, one).code == "STA003"
     assert state_of(order, Cursor(60, 2, 240), repeats=True).fingerprint == state["fingerprint"]
+
+
+# ---- run files ------------------------------------------------------------------------------------------------------
+
+LINEAGE = """
+corpus = [{ name = "web", path = "web" }]
+order = { kind = "windows", row_tokens = 4, seed = 7 }
+schedule = { batch = 4 }
+
+[[segment]]
+first = 0
+last = 2
+
+[[segment]]
+first = 3
+last = 5
+at_sample = 2
+order = { row_tokens = 8, seed = 9 }
+row_policy = { kind = "plain", loss_mask = true }
+"""
+
+
+def test_a_lineage_goes_on_from_segment_to_segment(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path / "web", 163)
+    (tmp_path / "run.toml").write_text(LINEAGE)
+    with tokenreel.open_feed(tmp_path / "run.toml") as feed:
+        assert [(b.step, b.position) for b in feed] == [(0, 0), (1, 4), (2, 8)]
+        state = feed.state_dict()
+    order = windows_over(corpus, row_tokens=8, seed=9)
+    with tokenreel.open_feed(tmp_path / "run.toml", state=state) as feed:
+        batch = next(feed)
+        assert (batch.step, batch.position) == (3, 2)
+        assert row_ids(batch) == rows_of(order, [corpus], range(2, 6))
+        assert batch["loss_mask"].shape == (4, 8)
+        assert feed.tokens == 12 * 4 + 4 * 8
+        later = feed.state_dict()
+    for given, steps in ((later, [4, 5]), ({**later, "step": 6}, [])):
+        with tokenreel.open_feed(tmp_path / "run.toml", state=given) as feed:
+            assert [b.step for b in feed] == steps
+    with tokenreel.open_feed(tmp_path / "run.toml", segment=1) as feed:
+        assert (feed.step, feed.position, feed.tokens) == (3, 2, 48)
+    # A state that is not of the segment before.
+    other = {**state, "fingerprint": "0" * 64}
+    with pytest.raises(StateError, match="STA004"):
+        tokenreel.open_feed(tmp_path / "run.toml", state=other)
+
+
+def test_a_run_may_be_given_in_every_form(tmp_path: Path) -> None:
+    from tokenreel.config.run import load_run
+    from tokenreel.index.assemble import assemble
+
+    corpus = corpus_of(tmp_path / "web", 163)
+    (tmp_path / "run.toml").write_text(LINEAGE.partition("[[segment]]")[0])
+    one = load_run(tmp_path / "run.toml")[0]
+    made = assemble(one.run, tmp_path)
+    forms: list[tuple[Any, dict[str, Any]]] = [
+        (tmp_path / "run.toml", {}),
+        (str(tmp_path / "run.toml"), {}),
+        (one.run, {"folder": tmp_path}),
+        (one, {"folder": tmp_path}),
+        (made, {"batch": 4}),
+        (made.order, {"batch": 4, "corpora": made.corpora}),
+    ]
+    states = []
+    for form, options in forms:
+        with tokenreel.open_feed(form, **options) as feed:
+            assert row_ids(next(feed)) == rows_of(windows_over(corpus), [corpus], range(4))
+            states.append(feed.state_dict())
+    assert all(state == states[0] for state in states)
