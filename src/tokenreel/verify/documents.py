@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenreel.corpus.documents import documents_digests, documents_schema, file_digest
-from tokenreel.corpus.layout import split_of
 from tokenreel.corpus.receipts import Counts
 from tokenreel.errors import MissingExtra, TokenreelError, require
 from tokenreel.store import LocalStore
+from tokenreel.verify.streamed import StreamUnit
 from tokenreel.verify.target import COMPLETE, DOCUMENTS, SHARDS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from tokenreel.formats import Found
     from tokenreel.verify.finding import Findings
     from tokenreel.verify.target import Target
 
@@ -36,7 +39,13 @@ def check_documents_quick(target: Target, findings: Findings) -> bool:
     except UNREADABLE as error:
         _cannot_read(findings, error)
         return True
-    there = sum(shard.documents for _, shard in target.opened())
+    opened = [shard for _, shard in target.opened()]
+    if any(getattr(shard, "piece", None) for shard in opened):
+        findings.skip(
+            f"number of rows of {DOCUMENTS}", "documents are found by scanning all of the files", "--level full"
+        )
+        return True
+    there = sum(shard.documents for shard in opened)
     if rows != there and not target.broken:
         findings.error("DOC011", "rows", path=DOCUMENTS, expected=f"{there}, one per document", found=rows)
     return True
@@ -174,13 +183,12 @@ def _check_types(file: Any, findings: Findings) -> None:
 
 def _check_rows(target: Target, file: Any, findings: Findings) -> None:
     """Shards stand in the corpus's order, documents are numbered from 0, and lengths are those of the tables."""
-    order = [found for chosen in _in_order(target) for found in chosen]
-    wanted = [(found, shard.documents) for found in order if (shard := target.shard(found)) is not None]
+    homes = list(_homes(target))
     if target.broken:
         findings.skip(f"rows of {DOCUMENTS} against the shards", "a shard cannot be read", "mend the findings first")
         return
-    names = np.array([found.name for found, _ in wanted], dtype=object)
-    bases = np.cumsum([0, *(documents for _, documents in wanted)])
+    names = np.array([home.name for home in homes], dtype=object)
+    bases = np.cumsum([0, *(home.documents for home in homes)])
     row, by_source = 0, _BySource()
     for batch in file.iter_batches(batch_size=BATCH, columns=["shard", "split", "index", "length", "source"]):
         count = batch.num_rows
@@ -193,12 +201,12 @@ def _check_rows(target: Target, file: Any, findings: Findings) -> None:
         index = batch.column("index").to_numpy(zero_copy_only=False)[inside]
         length = batch.column("length").to_numpy(zero_copy_only=False)[inside]
         local = rows[inside] - bases[home]
-        expected_splits = np.array([split_of(name) for name in names], dtype=object)
+        expected_splits = np.array([home.split for home in homes], dtype=object)
         for column, found_there, expected in (
             ("shard", shards, names[home] if len(names) else shards),
             ("split", splits, expected_splits[home] if len(names) else splits),
             ("index", index, local),
-            ("length", length, _lengths(target, wanted, home, local)),
+            ("length", length, _lengths(target, homes, home, local)),
         ):
             bad = np.flatnonzero(found_there != expected)
             for k in bad[:20].tolist():
@@ -212,17 +220,41 @@ def _check_rows(target: Target, file: Any, findings: Findings) -> None:
         by_source.check(target, findings)
 
 
-def _in_order(target: Target) -> list[list[Any]]:
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """Where rows of one shard's documents belong."""
+
+    found: Found
+    """The shard, or the stream that its file is of."""
+    name: str
+    split: str
+    first: int
+    """Number of its first document in `found`."""
+    documents: int
+
+
+def _homes(target: Target) -> Iterator[_Home]:
+    """Yield the shards in the order of rows; a document of a stream is where it begins."""
     splits = target.splits()
-    return [splits[name] for name in sorted(splits, key=str.encode)]
+    for split in sorted(splits, key=str.encode):
+        for found in splits[split]:
+            shard = target.shard(found)
+            if isinstance(shard, StreamUnit):
+                first = 0
+                for entry, count in zip(shard.entries, shard.begins(), strict=True):
+                    yield _Home(found, entry.name, split, first, count)
+                    first += count
+            elif shard is not None:
+                yield _Home(found, found.name, split, 0, shard.documents)
 
 
-def _lengths(target: Target, wanted: list[tuple[Any, int]], home: Any, local: Any) -> Any:
+def _lengths(target: Target, homes: list[_Home], home: Any, local: Any) -> Any:
     out = np.zeros(len(home), dtype=np.int64)
     for number in np.unique(home).tolist():
-        shard = target.shard(wanted[number][0])
+        shard = target.shard(homes[number].found)
         mine = home == number
         if shard is not None:
-            low, high = int(local[mine].min()), int(local[mine].max())
-            out[mine] = np.diff(shard.document_edges(low, high + 1))[local[mine] - low]
+            at = local[mine] + homes[number].first
+            low, high = int(at.min()), int(at.max())
+            out[mine] = np.diff(shard.document_edges(low, high + 1))[at - low]
     return out

@@ -1,0 +1,45 @@
+"""What is known of documents survives every format: in its own place, or in documents.parquet beside it; verify agrees."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tokenreel.convert import convert
+from tokenreel.formats import FORMATS
+from tokenreel.verify import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "olmo"
+WRITTEN = [row.name for row in FORMATS if row.writes and row.name != "levanter"]
+"""Levanter's shards are folders, which rows of documents.parquet name otherwise."""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "source").mkdir()
+    shutil.copy(GOLDEN / "part-000-00000.npy", tmp_path / "source")
+    shutil.copy(GOLDEN / "dolma-style-000.csv.gz", tmp_path / "source" / "part-000-00000.csv.gz")
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def table() -> Callable[[Path], bytes]:
+    return lambda folder: b"".join(gzip.decompress(path.read_bytes()) for path in sorted(folder.glob("*.csv.gz")))
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_there_and_back(source: Path, tmp_path: Path, name: str, table: Callable[[Path], bytes]) -> None:
+    convert(source, tmp_path / "there", to=name, boundary="suffix=50256")
+    report = verify(tmp_path / "there", level="full")
+    assert not [finding for finding in report.findings if finding.severity == "error"], report.findings
+    assert not [finding for finding in verify(tmp_path / "there").findings if finding.severity == "error"]
+    convert(tmp_path / "there", tmp_path / "back", to="olmo-uint16", dtype="uint16")
+    have = [row.split(b",")[:4] for row in table(tmp_path / "back").splitlines()]
+    assert have == [row.split(b",")[:4] for row in table(source).splitlines()]
