@@ -90,7 +90,12 @@ def _as_recorded(
     taken = {file for shard in listed for file in shard.files}
     rest = [entry for entry in entries if entry.path not in taken]
     others = shards_there(store, rest, Findings(), dtype=dtype or manifest.dtype, vocab=vocab)
-    more = [one for one in others if one.format == manifest.shard_format and not taken.intersection(one.files)]
+    names = {shard.name for shard in listed}
+    more = [
+        one
+        for one in others
+        if one.format == manifest.shard_format and one.name not in names and not taken.intersection(one.files)
+    ]
     return [*listed, *more]
 
 
