@@ -61,7 +61,7 @@ def plans(contest: Contest, rounds: int, large: int) -> tuple[str, Run]:
         rows.append(
             (
                 f"{policy}, split", kind, f"{documents:,}", f"{room:,}", spread(run["cpu"] for run in runs),
-                f"{runs[0]['padding']:.4%}", f"{runs[0]['plan_bytes']:.1f}", f"{runs[0]['bytes']:.1f}",
+                "-" if runs[0]["padding"] is None else f"{runs[0]['padding']:.4%}", f"{runs[0]['plan_bytes']:.1f}", f"{runs[0]['bytes']:.1f}",
             )
         )  # fmt: skip
     head = ("policy", "lengths", "documents", "row", "CPU s", "padding", "bytes a document, plan", "with lengths")

@@ -60,7 +60,7 @@ def plan(kind: str, documents: int, room: int, policy: str, oversize: str, threa
     made, wall, cpu = timed(lambda: make_plan(sizes, packing, threads=threads))
     kept = int(held.sum(dtype=np.int64))
     return {
-        "wall": wall, "cpu": cpu, "rows": made.rows, "padding": 1 - kept / (made.rows * room),
+        "wall": wall, "cpu": cpu, "rows": made.rows, "padding": None if policy == "crop" else 1 - kept / (made.rows * room),
         "bytes": (made.nbytes + sizes.lengths.nbytes + sizes.begins.nbytes) / documents,
         "plan_bytes": made.nbytes / documents, "added": (resident() - before) / documents,
     }  # fmt: skip

@@ -12,7 +12,7 @@ from tokenreel.cli.output import print_json, print_line, print_table
 from tokenreel.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from tokenreel.corpus.corpus import Corpus
     from tokenreel.pack.packed_policy import Packing
@@ -111,14 +111,19 @@ def _of_path(
 
 def _of_run(
     run: Path, rows: Sequence[int], accept: Sequence[str] | None
-) -> tuple[Iterable[tuple[str, Corpus]], list[Packing]]:
-    """Return the corpora of a run file's first segment, and its packing where it has one."""
+) -> tuple[list[tuple[str, Corpus]], list[Packing]]:
+    """Return the corpora that a run file's segments read, and the packings of their orders where they have any."""
     from tokenreel.config.run import load_run
     from tokenreel.index.assemble import assemble
     from tokenreel.index.plan_stats import run_packings
 
-    made = assemble(load_run(run)[0].run, run.parent, accept=accept or ())
-    return list(zip(made.names, made.corpora, strict=True)), run_packings(made.order, rows)
+    opened: dict[str, Corpus] = {}
+    orders = []
+    for segment in load_run(run):
+        made = assemble(segment.run, run.parent, accept=accept or ())
+        orders.append(made.order)
+        opened |= dict(zip(made.names, made.corpora, strict=True))
+    return list(opened.items()), run_packings(orders, rows)
 
 
 def _print(facts: dict[str, Any]) -> None:

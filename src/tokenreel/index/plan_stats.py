@@ -196,13 +196,16 @@ def _docs_lines(corpus: Corpus, path: str) -> Iterator[tuple[str, int, dict[str,
         yield f"{folder}/{shard}" if folder else shard, offset, meta if isinstance(meta, dict) else {}
 
 
-def run_packings(order: Any, rows: Sequence[int]) -> list[Packing]:
-    """Return the packing of a run's order, at each row length asked for; empty where it packs nothing.
+def run_packings(orders: Sequence[Any], rows: Sequence[int] = ()) -> list[Packing]:
+    """Return the packings of a run's orders and of those inside them, each once; at the row lengths of `rows` where given.
 
-    >>> run_packings(None, [8])
+    >>> run_packings([], [8])
     []
     """
-    packing = getattr(order, "packing", None)
-    if not isinstance(packing, Packing):
-        return []
-    return [replace(packing, row_tokens=row) for row in rows] if rows else [packing]
+    found: dict[Packing, None] = {}
+    for order in orders:
+        packing = getattr(order, "packing", None)
+        if isinstance(packing, Packing):
+            found |= dict.fromkeys(replace(packing, row_tokens=row) for row in rows or [packing.row_tokens])
+        found |= dict.fromkeys(run_packings(getattr(order, "children", ()), rows))
+    return list(found)
