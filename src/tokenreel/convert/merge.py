@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenreel.convert.convert import Wish, convert_many
+from tokenreel.convert.conversion import Wish, convert_many
 from tokenreel.convert.planning import Cut
 from tokenreel.corpus.opening import COMPLETE, MANIFEST, RUN_CONFIG, open_corpus
 from tokenreel.errors import EXIT_OK, UsageError
@@ -20,7 +20,7 @@ from tokenreel.verify.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from tokenreel.convert.convert import Progress
+    from tokenreel.convert.conversion import Progress
     from tokenreel.convert.report import Converted
     from tokenreel.formats import Boundary, WrittenFile
 
