@@ -194,7 +194,8 @@ def _order_lines(streams: list[Stream], mix: Mix) -> list[str]:
     length = mix.sequence_length or ROW_TOKENS
     if not mix.phases:
         weights = Counter({bucket_name(stream.bucket): stream.tokens for stream in streams})
-        lines = ["[order]", 'kind = "mix"', ""]
+        samples = sum(max(1, (stream.tokens - 1) // length) for stream in streams)
+        lines = ["[order]", 'kind = "mix"', f"samples = {samples}", ""]
         for name in names:
             lines += ["[[order.component]]", f'name = "{name}"', f"weight = {float(weights[name])!r}"]
             lines += [
