@@ -35,6 +35,17 @@ def documents(path: Path, boundary: str) -> list[list[int]]:
     return [ids.tolist() for ids in tokenreel.open(path, boundary=boundary)]
 
 
+@pytest.mark.parametrize("bad", sorted(path.name for path in (GOLDEN / "bad").iterdir()))
+def test_the_golden_wrong_tables_become_the_golden_right_one(tmp_path: Path, bad: str) -> None:
+    (tmp_path / "in").mkdir()
+    shutil.copy(GOLDEN / "longctx/replay_000000.bin", tmp_path / "in")
+    shutil.copy(GOLDEN / "bad" / bad, tmp_path / "in/replay_index.json")
+    assert verify(tmp_path / "in").status == "broken"
+    repair(tmp_path / "in", tmp_path / "out")
+    right = json.loads((GOLDEN / "longctx/replay_index.json").read_text())
+    assert json.loads((tmp_path / "out/replay_index.json").read_text()) == right
+
+
 SLICE_ONE, SLICE_TWO = [7, 8, EOT, 5], [9, EOT, 6, 6, EOT, 4]
 
 
