@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from tests.index.data import lengths_of, write
 from tests.order.tables import Lengths
 from tokenreel.config.run import parse_run
-from tokenreel.errors import OrderError, RecipeError
+from tokenreel.errors import OrderError, RecipeError, UsageError
+from tokenreel.feed.opening import open_feed
 from tokenreel.index.assemble import assemble
 from tokenreel.index.cache import prepared
 from tokenreel.index.plans import planned
@@ -196,3 +198,30 @@ def test_keys_of_a_packed_order_are_checked(tmp_path: Path) -> None:
     write(tmp_path / "web", lengths_of(1))
     with pytest.raises(OrderError, match="PCK021"):
         assemble(run({"kind": "packed", "row_tokens": 16, "policy": "bestfit"}).run, tmp_path)
+
+
+def test_documents_that_were_cut_are_named_by_their_metadata(tmp_path: Path) -> None:
+    """A capped document: its last token is no end, whatever the row policy says of ends."""
+    ids = np.array([1, 5, 6, 1, 7, 8, 1, 9], "<u2")
+    head = np.zeros(256, "<i4")
+    head[:3] = 20240520, 1, len(ids)
+    (tmp_path / "code_000000.bin").write_bytes(head.tobytes() + ids.tobytes())
+    lines = [
+        {"shard": "code_000000.bin", "offset": at, "length": n, "meta": {"truncated": cut}}
+        for at, n, cut in ((0, 3, False), (3, 3, True), (6, 2, False))
+    ]
+    (tmp_path / "code_index.json").write_text(
+        json.dumps([{k: v for k, v in line.items() if k != "meta"} for line in lines])
+    )
+    (tmp_path / "code_docs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = {
+        "corpus": [{"name": "code", "path": ".", "boundary": "prefix=1"}],
+        "order": {"kind": "packed", "row_tokens": 4, "policy": "concat", "shuffle": False, "cut": "truncated"},
+        "row_policy": {"kind": "documents", "ends": "token", "end_id": 1},
+    }
+    with open_feed(parse_run(said)[0], batch=2, folder=tmp_path) as feed:
+        batch = next(feed)
+    assert batch["labels"].tolist() == [[5, 6, 1, 7], [8, -100, 9, 1]]
+    said["order"] |= {"cut": "cut_off"}  # type: ignore[operator]
+    with pytest.raises(UsageError, match="USE003"):
+        assemble(parse_run(said)[0].run, tmp_path)

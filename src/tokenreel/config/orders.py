@@ -93,6 +93,10 @@ class Packed(OrderTable, frozen=True, kw_only=True, tag="packed"):
     ) = None
     epochs: Annotated[int, msgspec.Meta(ge=0, description="0 is endless.")] = 1
     io: BlockIO | None = None
+    cut: (
+        Annotated[Name, msgspec.Meta(description="A key of metadata: true where a document's end is not its real one.")]
+        | None
+    ) = None
     compat: Literal["hobbylm"] | None = None
     ranks: (
         Annotated[int, msgspec.Meta(ge=1, description="compat hobbylm: ranks that pack their own documents.")] | None

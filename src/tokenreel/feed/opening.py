@@ -211,7 +211,7 @@ class _Opened:
         state: State | None,
         name: str,
     ) -> _Opened:
-        from tokenreel.feed.importing import tokens_before
+        from tokenreel.feed.importing import lineage, tokens_before
 
         one = segments[number]
         if one.first_sample is None:
@@ -220,8 +220,9 @@ class _Opened:
         order, cursor = made.order, Cursor(one.first_sample, one.first, tokens_before(segments, number))
         end = None if one.last is None else one.last + 1
         loads = state
-        if state is not None and number and state.cursor.step == one.first and not _goes_on(state, made):
-            before = _assembled(segments[number - 1], folder, cache, accept)
+        begins = state is not None and one.after is not None and state.cursor.step == one.first
+        if state is not None and begins and not _goes_on(state, made):
+            before = _assembled(lineage(segments, number)[-2], folder, cache, accept)
             go_on(state, before.order, before.corpora)
             cursor, loads = replace(cursor, tokens=state.cursor.tokens), None
             for corpus in before.corpora:
@@ -233,7 +234,7 @@ def _assembled(one: Segment, folder: Path, cache: str | os.PathLike[str] | None,
     from tokenreel.index.assemble import assemble
     from tokenreel.index.ready import make_ready
 
-    return make_ready(one.run, assemble(one.run, folder, accept=accept), folder, cache)[0]
+    return make_ready(one.run, assemble(one.run, folder, accept=accept, cache=cache), folder, cache)[0]
 
 
 def _goes_on(state: State, made: Assembled) -> bool:

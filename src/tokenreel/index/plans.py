@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.errors import FormatError, OrderError, StorageError
+from tokenreel.errors import FormatError, OrderError, StorageError, UsageError
 from tokenreel.hashing import xxh3_128
 from tokenreel.index.arrays import read_array, write_array
 from tokenreel.pack.packed import PackedOrder
@@ -83,7 +83,8 @@ def planned(
 def packed_order(said: kinds.Packed, corpus: Corpus, seed: int = 0) -> PackedOrder:
     """Return the order that a run file's table says over a corpus, not yet prepared.
 
-    Raises `OrderError`: PCK023 for a corpus of unknown boundaries, unless the policy is flat; and what packing raises.
+    Raises `OrderError`: PCK023 for a corpus of unknown boundaries, unless the policy is flat; `UsageError` (USE003) for a
+    key of metadata that no document has; and what packing raises.
     """
     from tokenreel.order.windows_shuffle import BlockShuffle
 
@@ -95,10 +96,21 @@ def packed_order(said: kinds.Packed, corpus: Corpus, seed: int = 0) -> PackedOrd
     packing = Packing.of(said.policy, said.row_tokens, **options)
     table = corpus.stream_table() if said.policy == "flat" else corpus.table()
     io = BlockShuffle(said.io.block, said.io.together) if said.io else None
+    cut = _cut(corpus, said.cut) if said.cut else ()
     return PackedOrder.over(
         table, packing, seed=seed, shuffle=said.shuffle, epochs=said.epochs or None, io=io, compat=said.compat,
-        ranks=said.ranks,
+        ranks=said.ranks, cut=cut,
     )  # fmt: skip
+
+
+def _cut(corpus: Corpus, key: str) -> tuple[int, ...]:
+    """Return the documents whose metadata says under `key` that they were cut."""
+    from tokenreel.index.plan_groups import metadata_values
+
+    values = metadata_values(corpus, key)
+    if all(value is None for value in values):
+        raise UsageError("USE003", f"cut = {key!r}", path=corpus.path, expected="a key of metadata", found="nowhere")
+    return tuple(k for k, value in enumerate(values) if value)
 
 
 def flat_warnings(made: Assembled) -> tuple[OrderError, ...]:
