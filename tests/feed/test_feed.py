@@ -182,6 +182,12 @@ def test_an_endless_feed_begins_again(corpora: list[Corpus]) -> None:
         assert next(feed).samples.tolist() == [k % length for k in range(144, 148)]
 
 
+def test_an_endless_order_is_endless_as_it_is(corpora: list[Corpus]) -> None:
+    order = windows_over(corpora[0], epochs=None)
+    with tokenreel.open_feed(order, corpora=corpora[0], batch=30, endless=True, steps=3) as feed:
+        assert [batch.samples.tolist() for batch in feed][-1] == list(range(60, 90))
+
+
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_a_state_at_the_end_of_a_pass(corpora: list[Corpus], at: int) -> None:
     """At the last sample of an epoch, and one before and after: the next epoch is neither skipped nor repeated."""

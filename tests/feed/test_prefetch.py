@@ -157,9 +157,10 @@ def test_the_end_of_the_order_ends_the_thread(corpus: Corpus) -> None:
     assert list(feed) == []
 
 
-def test_a_feed_that_is_dropped_ends_its_thread(corpus: Corpus) -> None:
+@pytest.mark.parametrize("rows", ["plain", "documents"])
+def test_a_feed_that_is_dropped_ends_its_thread(corpus: Corpus, rows: str) -> None:
     before = set(threads())
-    feed = tokenreel.open_feed(windows_over(corpus), corpora=corpus, batch=1, prefetch=3)
+    feed = tokenreel.open_feed(windows_over(corpus), corpora=corpus, batch=1, rows=rows, prefetch=3)
     next(feed)
     made = [one for one in threads() if one not in before]
     gone = weakref.ref(feed)

@@ -327,6 +327,14 @@ def test_a_lineage_goes_on_from_segment_to_segment(tmp_path: Path) -> None:
             assert [b.step for b in feed] == steps
     with tokenreel.open_feed(tmp_path / "run.toml", segment=1) as feed:
         assert (feed.step, feed.position, feed.tokens) == (3, 2, 48)
+    branch = "\n[[segment]]\nafter = 0\nfirst = 2\nlast = 3\norder = { seed = 11 }\n"
+    (tmp_path / "branch.toml").write_text(LINEAGE + branch)
+    with tokenreel.open_feed(tmp_path / "branch.toml", steps=2) as feed:
+        assert len(list(feed)) == 2
+        early = feed.state_dict()
+    with tokenreel.open_feed(tmp_path / "branch.toml", segment=2, state=early) as feed:
+        assert [(b.step, b.position) for b in feed] == [(2, 8), (3, 12)]
+        assert feed.tokens == 16 * 4
     # A state that is not of the segment before.
     other = {**state, "fingerprint": "0" * 64}
     with pytest.raises(StateError, match="STA004"):

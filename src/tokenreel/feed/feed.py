@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from tokenreel.errors import StateError
@@ -165,8 +166,7 @@ class Feed:
         self._check_open()
         if self._gatherer is None:
             self._gatherer = self._new_gatherer()
-        table = self.order.spans_at(samples)
-        return self._gatherer.batch(self._resolved(table) if self.policy.by_document else table)
+        return self._gatherer.batch(self.order.spans_at(samples))
 
     def took(self, batch: Batch) -> None:
         """Move past the next step's batch, which another process made and this one returns to its caller.
@@ -191,16 +191,18 @@ class Feed:
     def _batches(self, step: int) -> Iterator[Batch]:
         if self._gatherer is None:
             self._gatherer = self._new_gatherer()
-        resolved = self._resolved if self.policy.by_document else None
         buffers = self._new_buffers()
-        return batches(self.order, self.steps, self.share, self._gatherer, buffers, step, resolved)
+        return batches(self.order, self.steps, self.share, self._gatherer, buffers, step, self._resolver())
 
-    def _resolved(self, table: SpanTable) -> SpanTable:
+    def _resolver(self) -> Callable[[SpanTable], SpanTable] | None:
+        """Return what splits extents at document edges, where rows need it; it knows nothing of the feed."""
+        if not self.policy.by_document:
+            return None
         from tokenreel.corpus.resolve import resolve
 
         if self._tables is None:
             self._tables = tuple(corpus.table() for corpus in self.corpora)
-        return resolve(table, self._tables)
+        return partial(resolve, tables=self._tables)
 
     def _next_made(self) -> Batch | None:
         if self._prefetch is None and self._made is None:

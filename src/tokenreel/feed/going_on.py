@@ -54,7 +54,7 @@ def state_of(
         place = stream_place(order, cursor.position)
         if place is not None:
             stream |= {"shard": place[0], "offset": place[1]}
-            if corpora:
+            if corpora and place[0] < len(corpora[0].entries):
                 stream["name"] = corpora[0].entries[place[0]].name
     kind = kinds[0] if len(set(kinds)) == 1 else kinds
     digest = fingerprint_at(order, cursor.position)

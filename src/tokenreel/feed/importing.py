@@ -1,7 +1,7 @@
 """States of other systems that can be gone on from exactly, because their orders exist here: Megatron's and Grain's.
 
 Both keep counters and nothing that ties them to data: the run file says the order, and the counters are checked against its
-schedule and each other. Levanter's step will stand beside them when its order does.
+schedule and each other. Levanter's step is read by `importing_levanter`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ _GRAIN_FILE = re.compile(r"process_(\d+)-of-(\d+)\.json")
 
 
 def import_megatron(segments: Sequence[Segment], order: Order, consumed: int, iteration: int | None = None) -> State:
-    """Return the state after `consumed` samples (``consumed_train_samples``) of a Megatron job whose run this is.
+    """Return the state after `consumed` samples (``consumed_train_samples``) of a Megatron job whose `lineage` this is.
 
     `order` is that of the segment in which they end; with several segments samples count from the last change of data, as
     Megatron's phases do. `iteration` is needed where no schedule says the batch sizes, and is checked where one does.
@@ -156,10 +156,21 @@ def _state(segments: Sequence[Segment], order: Order, step: int, consumed: int) 
     return state_of(order, Cursor(position, step, tokens))
 
 
+def lineage(segments: Sequence[Segment], number: int | None = None) -> list[Segment]:
+    """Return the segments that led to one (the last), numbered anew, each ending where the next one leaves it."""
+    at: int | None = len(segments) - 1 if number is None else number
+    out: list[Segment] = []
+    while at is not None:
+        one = segments[at]
+        out.insert(0, replace(one, last=out[0].first - 1) if out else one)
+        at = one.after
+    return [replace(one, after=k - 1 if k else None) for k, one in enumerate(out)]
+
+
 def tokens_before(segments: Sequence[Segment], number: int) -> int:
-    """Return the input tokens of all segments before one, by their schedules; what has none counts nothing."""
+    """Return the input tokens of the segments that led to one, by their schedules; what has none counts nothing."""
     total = 0
-    for segment in segments[:number]:
+    for segment in lineage(segments, number)[:-1]:
         schedule = segment.run.schedule
         if schedule is not None and segment.last is not None:
             total += schedule.samples(segment.first, segment.last + 1) * row_tokens_said(segment.run.order)

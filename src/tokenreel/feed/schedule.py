@@ -64,7 +64,7 @@ class Steps:
             expected = f"{self.schedule.batch_at(full)} samples, or last='short' or 'drop'"
             raise StateError("STA013", f"step {full}", expected=expected, found=f"{left} samples")
         stop = self.end
-        if self.repeats and not self.length:
+        if self.repeats and self.length == 0:
             stop = self.cursor.step
         elif full is not None:
             stop = full + (1 if left and self.last == "short" else 0)
