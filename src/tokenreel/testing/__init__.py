@@ -1,0 +1,27 @@
+"""For tests of loaders and models, ours and anybody's: nothing else of the package imports it.
+
+`exactly_once` proves that a loader reads every row once whatever stops it, `mask_probe` that a model keeps documents
+apart, `compare_loader` that somebody's loader reads what a feed reads; `write_corpus` and `strategies` are what such tests
+start from.
+"""
+
+from tokenreel.testing.corpora import numbered_documents, tiny_corpus, tiny_documents, write_corpus
+from tokenreel.testing.exactly_once import Report, Setting, every_setting, exactly_once
+from tokenreel.testing.masks import MaskReport, document_map, mask_probe
+from tokenreel.testing.shadow import Comparison, compare_loader
+
+__all__ = [
+    "Comparison",
+    "MaskReport",
+    "Report",
+    "Setting",
+    "compare_loader",
+    "document_map",
+    "every_setting",
+    "exactly_once",
+    "mask_probe",
+    "numbered_documents",
+    "tiny_corpus",
+    "tiny_documents",
+    "write_corpus",
+]
