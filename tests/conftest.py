@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.warm import Warm
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,3 +33,11 @@ def shared_tokenizers() -> Path | None:
     given = os.environ.get("TOKENREEL_SHARED")
     folder = (Path(given) if given else ROOT.parent / "shared") / "tokenizers"
     return folder if folder.is_dir() else None
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    """Return a process that has imported the frameworks and loaded the kernels, and forks jobs in a moment."""
+    rims = ("torch.distributed", "torchdata.stateful_dataloader", "jax", "grain", "tokenreel.feed.torch")
+    with Warm("tests.feed.killing:warm_up", *rims, "tokenreel.feed.jax", "tokenreel.feed.grain") as server:
+        yield server

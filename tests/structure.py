@@ -62,7 +62,10 @@ HEAVY = frozenset(
     }
 )  # fmt: skip
 # Rims: a module that is nothing without its framework may import it at its top.
-RIMS = {"feed/torch.py": "torch", "feed/jax.py": "jax", "feed/grain.py": "grain"}
+RIMS = {
+    "feed/torch.py": "torch", "feed/torch_batch.py": "torch", "feed/torch_data.py": "torch", "feed/jax.py": "jax",
+    "feed/grain.py": "grain",
+}  # fmt: skip
 
 # `inspect`, `verify` and `convert` never import numba, nor does anything they stand on.
 NUMBA_FREE = _CORPUS | {"verify", "convert"}

@@ -1,0 +1,196 @@
+"""Megatron-LM's data from this package: the function that its ``pretrain`` asks for data sets, and loaders of one's own.
+
+`datasets_provider` takes the job's own ``GPTDatasetConfig`` and gives map-style data sets whose samples are those of
+``GPTDataset`` and ``BlendedDataset``, key by key: Megatron's samplers, ranks and resume work on them unchanged. No index is
+built on one rank for others to wait for, and nothing is written. `external_provider` is for ``--dataloader-type external``:
+any run file, with the feed's own state and schedule.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenreel.errors import UsageError, require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tokenreel.corpus.corpus import Corpus
+    from tokenreel.feed.feed import Feed
+    from tokenreel.index.megatron import MegatronJob
+    from tokenreel.order.protocol import Order
+    from tokenreel.pack.policy import RowPolicy
+
+    Provider = Callable[..., tuple[Any, Any, Any]]
+
+PARTS = ("train", "valid", "test")
+
+
+class MegatronDataset:
+    """One part of a job's data by sample number, as ``GPTDataset`` or ``BlendedDataset`` gives it.
+
+    ``dataset[i]`` is a dict of tensors: tokens, labels, attention_mask where it is made, loss_mask, position_ids; or, with
+    masking between documents, cu_seqlens and max_seqlen; a blend's begins with ``dataset_id``. ``dataset[None]`` is sample 0
+    with nothing to learn. Processes that a loader forks go on with their own copy.
+    """
+
+    def __init__(self, order: Order, corpora: Sequence[Corpus], policy: RowPolicy) -> None:
+        from tokenreel.feed.opening import open_feed
+
+        self.order = order
+        self._blend = order.name.startswith("megatron-blend")
+        self._feed = open_feed(order, corpora=corpora, rows=policy, batch=1, dtype="int64", prefetch=0)
+
+    def __len__(self) -> int:
+        """Return the samples."""
+        return self.order.length or 0
+
+    def __getitem__(self, sample: int | None) -> dict[str, Any]:
+        """Return one sample; negative numbers count from the end; raises `IndexError` past it."""
+        number = 0 if sample is None else int(sample)
+        if not -len(self) <= number < len(self):
+            raise IndexError(number)
+        (row,) = self.__getitems__([number % len(self)])
+        if sample is None:
+            row["loss_mask"].zero_()
+        return row
+
+    def __getitems__(self, samples: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several samples, gathered together: what a ``DataLoader`` asks for when it can."""
+        torch = require("torch", extra="torch")
+        numbers = np.asarray(samples, dtype=np.int64)
+        arrays = {name: torch.from_numpy(array) for name, array in self._feed.rows(numbers).items()}
+        rows: list[dict[str, Any]] = [{name: array[k] for name, array in arrays.items()} for k in range(len(numbers))]
+        if self._blend:
+            members = self.order.components_at(numbers).astype(np.int16)
+            rows = [{"dataset_id": member, **row} for member, row in zip(members, rows, strict=True)]
+        return rows
+
+    def close(self) -> None:
+        """Give buffers and maps back."""
+        self._feed.close()
+
+
+def datasets_provider(config: Any, *, cache: str | None = None) -> Provider:
+    """Return Megatron's ``train_valid_test_datasets_provider`` for a ``GPTDatasetConfig``, or anything with its attributes.
+
+    Read are `random_seed`, `sequence_length`, `blend` or `blend_per_split`, `split`, `tokenizer` (`eod`, `pad`,
+    `special_tokens_dict`), the reset, masking and pad flags, `drop_last_partial_validation_sequence`,
+    `add_extra_token_to_sequence` and `mid_level_dataset_surplus`. The provider is called with the samples of each part and
+    gives a data set for each, None for a part without documents; every rank may call it, and none waits (`is_distributed`).
+    `cache` keeps permutations between starts. Raises `UsageError` (USE003) for a configuration without a blend, and what
+    opening and ordering raise.
+    """
+    policy = megatron_policy(config)
+
+    def provide(samples: Sequence[int | None], vp_stage: int | None = None) -> tuple[Any, Any, Any]:
+        del vp_stage
+        train, valid, test = (_part(config, policy, part, samples[k], cache) for k, part in enumerate(PARTS))
+        return train, valid, test
+
+    provide.is_distributed = True  # type: ignore[attr-defined]
+    return provide
+
+
+def megatron_policy(config: Any) -> RowPolicy:
+    """Return the row policy of a ``GPTDatasetConfig``."""
+    from tokenreel.pack.policy import RowPolicy
+
+    tokenizer = getattr(config, "tokenizer", None)
+    eod, pad = _id(tokenizer, "eod"), _id(tokenizer, "pad")
+    named = getattr(tokenizer, "special_tokens_dict", None) or {}
+    specials = [int(one) for name, one in named.items() if name != "pad_token" and isinstance(one, int)]
+    if not specials:
+        specials = [one for one in (_id(tokenizer, "eos"), eod) if one is not None]
+    between = bool(getattr(config, "inter_document_masking", False))
+    return RowPolicy(
+        kind="megatron",
+        eod=eod,
+        pad=-1 if pad is None else pad,
+        specials=tuple(specials),
+        reset_position_ids=bool(getattr(config, "reset_position_ids", False)),
+        reset_attention_mask=bool(getattr(config, "reset_attention_mask", False)),
+        eod_mask_loss=bool(getattr(config, "eod_mask_loss", False)),
+        create_attention_mask=bool(getattr(config, "create_attention_mask", True)) and not between,
+        inter_document_masking=between,
+        allow_ambiguous_pad_tokens=bool(getattr(config, "allow_ambiguous_pad_tokens", False)),
+    )
+
+
+def _id(tokenizer: Any, name: str) -> int | None:
+    try:
+        found = getattr(tokenizer, name, None)
+    except NotImplementedError:
+        return None
+    return None if found is None else int(found)
+
+
+def _part(config: Any, policy: RowPolicy, part: str, samples: int | None, cache: str | None) -> MegatronDataset | None:
+    """Return the data set of one part, None where the split gives it no documents."""
+    from tokenreel.index.cache import prepared
+    from tokenreel.index.megatron import job_order, open_prefixes
+    from tokenreel.order.megatron_plan import split_bounds, split_weights
+
+    job = _job(config, part, samples)
+    if job is None:
+        return None
+    if job.split is not None and split_bounds(split_weights(job.split))[PARTS.index(part)] is None:
+        return None
+    corpora = open_prefixes(job.prefixes)
+    order, _ = prepared(job_order(job, corpora), cache)
+    return MegatronDataset(order, corpora, policy)
+
+
+def _job(config: Any, part: str, samples: int | None) -> MegatronJob | None:
+    from tokenreel.index.megatron import MegatronJob
+
+    each, whole = getattr(config, "blend_per_split", None), getattr(config, "blend", None)
+    if not each and not whole:
+        raise UsageError("USE003", "config", expected="blend or blend_per_split", found="neither")
+    blend = each[PARTS.index(part)] if each else whole
+    if blend is None:
+        return None
+    prefixes, weights = blend
+    keep = not getattr(config, "drop_last_partial_validation_sequence", True)
+    return MegatronJob(
+        tuple(str(prefix) for prefix in prefixes),
+        int(config.sequence_length),
+        samples,
+        # One prefix given for this part alone is a plain data set, whatever its weight.
+        None if weights is None or (each and len(prefixes) == 1) else tuple(float(weight) for weight in weights),
+        part,
+        None if each else str(config.split),
+        int(config.random_seed),
+        surplus=float(getattr(config, "mid_level_dataset_surplus", 0.005)),
+        row_ahead=int(bool(getattr(config, "add_extra_token_to_sequence", True))),
+        keep_partial=keep and part == "valid",
+    )
+
+
+def micro_batches(feed: Feed, micro_batch: int) -> Iterator[dict[str, Any]]:
+    """Yield a feed's batches in micro-batches of tensors: what ``--dataloader-type external`` iterates.
+
+    The feed has the whole global batch of its rank, ``placement="megatron"`` and the same `micro_batch`; its state then says
+    which steps were begun. Raises `UsageError` (USE003) for a batch that `micro_batch` does not divide.
+    """
+    torch = require("torch", extra="torch")
+    for batch in feed:
+        if len(batch) % micro_batch:
+            found = f"{len(batch)} rows of step {batch.step}"
+            raise UsageError("USE003", "micro_batch", expected=f"a multiple of {micro_batch}", found=found)
+        for low in range(0, len(batch), micro_batch):
+            yield {k: torch.from_numpy(v[low : low + micro_batch]) for k, v in batch.arrays.items()}
+
+
+def external_provider(feeds: Mapping[str, Feed], micro_batch: int) -> Provider:
+    """Return a provider for ``--dataloader-type external`` over open feeds by part: ``train``, ``valid``, ``test``."""
+
+    def provide(samples: Sequence[int | None], vp_stage: int | None = None) -> tuple[Any, Any, Any]:
+        del samples, vp_stage
+        train, valid, test = (micro_batches(feeds[part], micro_batch) if part in feeds else None for part in PARTS)
+        return train, valid, test
+
+    provide.is_distributed = True  # type: ignore[attr-defined]
+    return provide

@@ -1,0 +1,104 @@
+"""Exactly once, in process: every order and every rim, stopped after any step, resumed in any other setting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.feed.jobs import (
+    ORDERS,
+    RIMS,
+    WITH_WORKERS,
+    expected_rows,
+    fits,
+    gather_of,
+    made_order,
+    policy_of,
+    row_names,
+    write_data,
+)
+from tokenreel.feed.opening import open_feed
+from tokenreel.index.samples import samples_of
+from tokenreel.testing import Setting, every_setting, exactly_once
+from tokenreel.testing.exactly_once import labels_of
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("every"), 12)
+
+
+def check(folder: Path, order: str, rim: str, settings: list[Setting], samples: int, **options: Any) -> int:
+    made, policy = made_order(folder, order, samples), policy_of(order)
+
+    def make(setting: Setting, rank: int, state: Any) -> Any:
+        return RIMS[rim](made, policy, setting, rank, state, options.get("prefetch", 0))
+
+    # Every second row of a stride is another rank's: rows that do not divide are dealt otherwise.
+    report = exactly_once(
+        make, settings, expected_rows(made, policy), rows=row_names, gather=gather_of(rim),  # type: ignore[arg-type]
+        stops=options.get("stops"), later=options.get("later"),
+    )  # fmt: skip
+    assert report.holds, "\n".join(report.lines()[:5])
+    return report.cases
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_labels_are_those_of_the_samples(order: str, folder: Path) -> None:
+    """The rows that the proofs expect, against ids read extent by extent."""
+    made = made_order(folder, order, 12)
+    with open_feed(made, rows=policy_of(order), batch=5) as feed:
+        for batch in feed:
+            for labels, sample in zip(
+                labels_of(batch), samples_of(made, made.order.prepare().spans_at(batch.samples)), strict=True
+            ):
+                ids = [*sample.inputs.tolist()[1:], *([] if sample.label is None else [sample.label])]
+                kept = [(a, b) for a, b in zip(labels.tolist(), ids, strict=False) if a >= 0]
+                assert kept
+                assert all(a == b for a, b in kept)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_order(order: str, folder: Path) -> None:
+    settings = every_setting((1, 2, 3), (0,), (1, 2, 5, 6))
+    assert check(folder, order, "feed", settings, 12) >= 100
+
+
+@pytest.mark.parametrize("rim", RIMS)
+def test_every_rim(rim: str, folder: Path) -> None:
+    settings = [one for one in every_setting((1, 2), (0,), (1, 4, 6)) if fits(rim, "windows", one)]
+    assert check(folder, "mix", rim, settings, 12) >= 30
+
+
+@pytest.mark.parametrize("rim", WITH_WORKERS)
+def test_workers(rim: str, folder: Path) -> None:
+    first = [Setting(world=2, workers=1, batch=2)]
+    later = [Setting(world=1, workers=3, batch=3)]
+    check(folder, "windows", rim, first, 12, later=later, stops=lambda step: step in (0, 2))
+
+
+def test_prefetch_changes_nothing(folder: Path) -> None:
+    check(folder, "megatron", "feed", every_setting((1, 2), (0,), (2, 4)), 12, prefetch=64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_number_of_samples_to_forty(order: str, tmp_path: Path) -> None:
+    settings = every_setting((1, 2, 3), (0,), (1, 2, 3, 4, 6, 7))
+    total = 0
+    for samples in range(2, 41, 1 if order in ("stream", "windows") else 2):
+        folder = tmp_path / str(samples)
+        folder.mkdir()
+        write_data(folder, samples, seed=samples)
+        total += check(folder, order, "feed", settings, samples)
+    assert total > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rim", RIMS)
+def test_every_rim_and_order(rim: str, folder: Path) -> None:
+    settings = [one for one in every_setting((1, 2, 3), (0,), (2, 3, 6)) if fits(rim, "", one)]
+    for order in ORDERS:
+        check(folder, order, rim, settings, 12, prefetch=1)
