@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tokenreel
 from tests.feed.feeds import corpus_of, mixed, row_ids, rows_of, stream_over, windows_over, write_corpus
@@ -40,8 +42,8 @@ def state_at(order: Order, corpora: Any, samples: int) -> dict[str, Any]:
 
 def test_a_state_keeps_all_it_says(tmp_path: Path) -> None:
     more = {
-        "order": {"name": "mix@1"},
-        "cursors": {"given": [1]},
+        "order": {"name": "mix@1", "length": None, "corpora": [["files", "ab", 1, 9]]},
+        "cursors": {"components": ["a"], "given": [1]},
         "stream": {"token": 4},
         "incomplete": ["a"],
     }
@@ -89,6 +91,39 @@ def test_what_is_no_state_is_refused(code: str, said: Any) -> None:
     with pytest.raises(StateError) as caught:
         parse_state(said)
     assert caught.value.code == code
+
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 1 << 70), st.floats(), st.text(max_size=3), st.lists(st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=2), st.integers(), max_size=2), st.lists(st.text(max_size=2), max_size=2),
+)  # fmt: skip
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of every value inside a JSON value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, one in inner for place in places(one, (*path, key)))]
+
+
+@given(data=st.data())
+def test_a_mangled_state_loads_or_is_refused_by_a_code(corpora: list[Corpus], data: st.DataObject) -> None:
+    """One value of a good state replaced by anything: never another error, and never another place."""
+    one = corpora[0]
+    order, used = data.draw(
+        st.sampled_from([(stream_over(one), one), (mixed(corpora[:2], (0, (3.0, 1.0))), corpora[:2])])
+    )
+    state = json.loads(json.dumps(state_of(order, Cursor(8, 2, 32), corpora=corpora).as_dict()))
+    place = data.draw(st.sampled_from(places(state)[1:]))
+    at = state
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = data.draw(VALUES)
+    with tokenreel.open_feed(order, corpora=used, batch=2) as feed:
+        try:
+            feed.load_state_dict(state)
+        except TokenreelError:
+            return
+        assert feed.state_dict()["fingerprint"] == state["fingerprint"]
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -322,8 +357,8 @@ def test_a_lineage_goes_on_from_segment_to_segment(tmp_path: Path) -> None:
         assert batch["loss_mask"].shape == (4, 8)
         assert feed.tokens == 12 * 4 + 4 * 8
         later = feed.state_dict()
-    for given, steps in ((later, [4, 5]), ({**later, "step": 6}, [])):
-        with tokenreel.open_feed(tmp_path / "run.toml", state=given) as feed:
+    for told, steps in ((later, [4, 5]), ({**later, "step": 6}, [])):
+        with tokenreel.open_feed(tmp_path / "run.toml", state=told) as feed:
             assert [b.step for b in feed] == steps
     with tokenreel.open_feed(tmp_path / "run.toml", segment=1) as feed:
         assert (feed.step, feed.position, feed.tokens) == (3, 2, 48)

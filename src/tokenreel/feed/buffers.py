@@ -77,7 +77,7 @@ class Given:
         dtype: Any,
     ) -> None:
         self._given = given
-        self._layout = lambda rows: policy.layout(rows, row_tokens, dtype)
+        self._policy, self._row_tokens, self._dtype = policy, row_tokens, dtype
         self._turn = 0
 
     def take(self, rows: int) -> Mapping[str, npt.NDArray[Any]]:
@@ -88,7 +88,7 @@ class Given:
         else:
             arrays = self._given(rows)
         out: Arrays = {}
-        for name, (shape, dtype) in self._layout(rows).items():
+        for name, (shape, dtype) in self._policy.layout(rows, self._row_tokens, self._dtype).items():
             array = arrays.get(name)
             if array is None or array.dtype != dtype or array.ndim != len(shape):
                 found = "none" if array is None else f"{array.dtype} of shape {array.shape}"

@@ -73,7 +73,7 @@ class Placement:
         if self.name == "strided":
             return every[rank::world]
         if self.name == "megatron" and self.micro_batch is not None:
-            return every[every // self.micro_batch % world == rank]
+            return np.flatnonzero(every // self.micro_batch % world == rank)
         share, more = divmod(count, world)
         low = rank * share + min(rank, more)
         return every[low : low + share + (rank < more)]

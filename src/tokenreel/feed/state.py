@@ -20,6 +20,7 @@ from tokenreel.feed.schedule import Cursor
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
 
 FORMAT = "tokenreel-state-1"
 _FAMILY = "tokenreel-state-"
@@ -84,17 +85,17 @@ def parse_state(said: object, path: object = None) -> State:
     if unknown:
         raise StateError("STA001", f"unknown key {unknown[0]}", path=path, expected=", ".join(KNOWN), found=unknown[0])
     cursor = Cursor(*(_count(said, key, path) for key in ("position", "step", "tokens")))
-    kind = said.get("kind")
-    kinds = kind if isinstance(kind, list | tuple) else [kind]
+    kind: Any = said.get("kind")
+    kinds: tuple[Any, ...] = tuple(kind) if isinstance(kind, list | tuple) else (kind,)
     if not kinds or not all(isinstance(one, str) for one in kinds):
         raise StateError("STA001", "kind", path=path, expected="a kind of keys, or one a corpus", found=str(kind))
-    tables = {key: _table(said, key, path) for key in ("order", "cursors", "stream")}
+    tables = {key: _table(said, key, path) for key in _TABLES}
     lacking = said.get("incomplete", [])
     if not isinstance(lacking, list | tuple) or not all(isinstance(one, str) for one in lacking):
         raise StateError("STA001", "incomplete", path=path, expected="names of corpora", found=str(lacking))
     return State(
         _digest(said, path),
-        kind if isinstance(kind, str) else tuple(kinds),
+        kind if isinstance(kind, str) else kinds,
         cursor,
         tables["order"] or {},
         tables["cursors"],
@@ -162,9 +163,54 @@ def _count(said: Mapping[Any, Any], key: str, path: object) -> int:
 
 def _table(said: Mapping[Any, Any], key: str, path: object) -> Mapping[str, Any] | None:
     value = said.get(key)
-    if value is not None and not isinstance(value, Mapping):
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
         raise StateError("STA001", key, path=path, expected="an object", found=type(value).__name__)
+    for name, right in _TABLES[key].items():
+        if name in value and not right(value[name]):
+            raise StateError("STA001", f"{key}.{name}", path=path, found=repr(value[name])[:60])
+    if key == "cursors" and len({len(value[name]) for name in _TABLES[key] if name in value}) > 1:
+        raise StateError("STA001", key, path=path, expected="as many values as components")
     return value
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MOST
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_key(value: object) -> bool:
+    kinds = (_is_text, _is_text, _is_count, _is_count)
+    if not isinstance(value, list | tuple) or len(value) != len(kinds):
+        return False
+    return all(right(one) for right, one in zip(kinds, value, strict=True))
+
+
+def _listed(right: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, list | tuple) and all(right(one) for one in value)
+
+
+_TABLES: dict[str, dict[str, Callable[[object], bool]]] = {
+    "order": {
+        "name": _is_text,
+        "row_tokens": _is_count,
+        "row_ahead": _is_count,
+        "length": lambda value: value is None or _is_count(value),
+        "corpora": _listed(_is_key),
+    },
+    "cursors": {
+        "components": _listed(_is_text),
+        "given": _listed(_is_count),
+        "orders": _listed(_is_text),
+        "starts": _listed(_is_count),
+    },
+    "stream": {"token": _is_count, "shard": _is_count, "offset": _is_count, "name": _is_text},
+}
+"""What the values of inner tables are."""
 
 
 def _digest(said: Mapping[Any, Any], path: object) -> str:
