@@ -122,7 +122,7 @@ def test_a_large_shard_is_sampled() -> None:
     ids[-1] = 500
     data = struct.pack("<4I2I", 500, 1, len(ids), 0, 0, len(ids)) + ids.tobytes()
     assert code_of(data) == "OFF007"
-    ids[-1], ids[109_084] = 0, 500  # between the stretches: for `verify`
+    ids[-1], ids[2_000] = 0, 500  # between the stretches: for `verify`
     data = data[:24] + ids.tobytes()
     assert open_file(MemoryStore({"x.bin": data}), "x.bin").vocab == 500
 
@@ -211,10 +211,18 @@ def test_positions_outside() -> None:
     with pytest.raises(OrderError, match="ORD003"):
         shard.documents_at(np.array([5]))
     assert shard.read(1, 1).size == shard.documents_at(np.array([], dtype=np.int64)).size == 0
-    broken = open_file(MemoryStore({"x.bin": SMALL[:24] + b"\7" + SMALL[25:]}), "x.bin")
+    with pytest.raises(FormatError, match="OFF005"):
+        open_file(MemoryStore({"x.bin": SMALL[:24] + b"\7" + SMALL[25:]}), "x.bin")
+
+
+def test_a_large_table_is_checked_when_it_is_used() -> None:
+    edges = np.zeros(6001, "<u4")
+    edges[5000] = 1
+    broken = open_file(MemoryStore({"x.bin": struct.pack("<4I", 9, 6000, 0, 0) + edges.tobytes()}), "x.bin")
     for _ in range(2):
-        with pytest.raises(FormatError, match="OFF005"):
+        with pytest.raises(FormatError, match="OFF005") as caught:
             broken.document(0)
+        assert (caught.value.where["document"], caught.value.where["offset"]) == (5000, 16 + 4 * 5001)
 
 
 @given(mutated(SMALL))

@@ -19,7 +19,7 @@ import numpy as np
 
 from tokenreel.errors import FormatError, UsageError
 from tokenreel.formats.base import Found, Problem
-from tokenreel.formats.raw import contradiction, sample
+from tokenreel.formats.raw import OPENED, OPENED_BYTES, contradiction, sample
 from tokenreel.formats.sink import SinkWriter
 from tokenreel.formats.tabled import CHUNK, TableShard, as_error
 from tokenreel.formats.writing import Holds
@@ -79,10 +79,11 @@ def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> Datat
             readers[file] = store.reader(file)
         shard = DatatroveShard(store, Found(FORMAT, name, _files(name, have)), readers)
         if not readers.get(name + METADATA) and "DTV009" not in accept:
-            wrong = contradiction(sample(readers[name + DS]), shard.dtype.name)
+            wrong = contradiction(sample(readers[name + DS], OPENED, OPENED_BYTES), shard.dtype.name)
             if wrong:
                 found = f"{shard.dtype.name}, as the index fits"
                 raise as_error(Problem("DTV009", name + DS, wrong, expected="ids of another width", found=found), store)
+        shard.check_if_small()
         return shard
     except BaseException:
         for reader in readers.values():

@@ -41,8 +41,8 @@ HEADER = struct.Struct("<4I")
 LARGEST_VOCAB = 1 << 16
 MOST = (1 << 32) - 1
 """Documents and ids of a shard: counts and offsets are u32."""
-SAMPLED, STRETCH = 64, 1 << 13
-"""Stretches of ids, and ids in each, that opening holds against the vocabulary; all of a shard below 1 MiB."""
+SAMPLED, STRETCH = 16, 1 << 10
+"""Stretches of ids, and ids in each, that opening holds against the vocabulary; all of a shard of 16,384 ids."""
 
 HOLDS = Holds(table=True, empty=True, largest_id=(1 << 16) - 1, dtypes=("uint16",), shard_tokens=MOST)
 
@@ -93,7 +93,9 @@ def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> Ounce
         problem = examine(reader, path)
         if problem is not None:
             raise as_error(problem, store)
-        return OunceShard(store, Found(FORMAT, path.rpartition(".")[0], (path,)), reader)
+        shard = OunceShard(store, Found(FORMAT, path.rpartition(".")[0], (path,)), reader)
+        shard.check_if_small()
+        return shard
     except BaseException:
         reader.close()
         raise

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 16
 """Entries of a table looked at together."""
+SMALL = 1 << 12
+"""Documents of a shard whose table is validated when it is opened."""
 
 
 class TableShard:
@@ -69,6 +71,11 @@ class TableShard:
                 self._wrong = as_error(problem, self._store)
                 raise self._wrong
             self._checked = True
+
+    def check_if_small(self) -> None:
+        """Validate a table of few entries: opening may as well."""
+        if self.documents <= SMALL:
+            self.check_table()
 
     def document_edges(self, i: int, j: int) -> Edges:
         """Return the j-i+1 token offsets that delimit documents [i, j)."""
