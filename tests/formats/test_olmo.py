@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import tokenreel
 from tests.formats.flat_cases import documents, mutated, read, survives, write
 from tokenreel.errors import FormatError, UsageError
+from tokenreel.formats import recognising
 from tokenreel.formats.olmo import open_file, open_uint16, open_uint32, open_writer, prove_dtype, recognise, shard_name
 from tokenreel.formats.olmo_table import fact_columns, read_edges
 from tokenreel.formats.writing import DocumentFacts, FactsShard, WriteOptions
@@ -116,6 +117,13 @@ def test_a_folder_where_one_lost_its_table_or_its_ids(tmp_path: Path) -> None:
     (tmp_path / "no-final-eos.npy").unlink()
     np.save(tmp_path / "other.npy", np.arange(5))  # NumPy's own: no shard here
     assert len(tokenreel.open(tmp_path)) == 10
+
+
+def test_a_table_alone() -> None:
+    with pytest.raises(FormatError, match=r"OLM001.*dolma-style-000\.npy"):
+        tokenreel.open(GOLDEN / "dolma-style-000.csv.gz")
+    store = MemoryStore({"x.csv.gz": packed("0,5\n"), "notes.txt": b"a"})
+    assert not recognising.recognise(store, store.list()).found
 
 
 def test_numpy_s_own_files_are_never_taken(tmp_path: Path) -> None:

@@ -58,6 +58,14 @@ def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
     return [Found(f"olmo-{dtype}", name, (name + IDS, name + TABLE)) for name in names]
 
 
+def recognise_tables(store: Store, entries: Sequence[Entry]) -> list[Found]:  # noqa: ARG001 (names tell)
+    """Return tables where there is nothing but tables: opening them says that their ids are missing."""
+    names = [entry.path[: -len(TABLE)] for entry in entries if entry.path.endswith(TABLE)]
+    return (
+        [Found("olmo-uint16", name, (name + IDS, name + TABLE)) for name in names] if len(names) == len(entries) else []
+    )
+
+
 def _numpy_s(store: Store, path: str) -> bool:
     reader = store.reader(path)
     try:

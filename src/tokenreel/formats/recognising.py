@@ -41,8 +41,9 @@ WHERE_NOTHING_ELSE_IS: tuple[str, ...] = (
     "tokenreel.formats.raw:recognise_npy",
     "tokenreel.formats.parquet:recognise",
     "tokenreel.formats.arrow:recognise",
+    "tokenreel.formats.olmo:recognise_tables",
 )
-"""Asked only where no shard was found: such files stand beside shards of other formats too, as index files or sidecars."""
+"""Asked one after the other while no shard was found: such files stand beside shards of other formats too, as index files or sidecars."""
 
 GROUPS: tuple[tuple[str, ...], ...] = (
     (".bin", ".idx"),
@@ -91,7 +92,8 @@ def recognise(store: Store, entries: Iterable[Entry]) -> Recognised:
         found.append(_lone(path, found, pairs=pairs))
     if not found:
         for place in WHERE_NOTHING_ELSE_IS:
-            left = _ask(place, store, left, found)
+            if not found:
+                left = _ask(place, store, left, found)
     return Recognised(tuple(sorted(found, key=lambda shard: os.fsencode(shard.order or shard.name))), pairs)
 
 
