@@ -84,7 +84,7 @@ def tokenreel_documents(
     from tokenreel.order.megatron import MegatronOrder
 
     corpus = tokenreel.open(prefix)
-    order = MegatronOrder.over(corpus.sequences(), row, seed=SEED, documents=corpus.table()).prepare()
+    order = MegatronOrder.over(corpus.sequences(), row, seed=SEED, documents=corpus.table(), samples=None).prepare()
     steps = order.length // batch
     tables = [order.spans(batch * k, batch * (k + 1)) for k in range(min(steps, 256))]
     gatherer = Gatherer([corpus], policy, row_tokens=row, row_ahead=1, dtype=dtype)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from tokenreel.errors import OrderError, TokenError, UsageError
-from tokenreel.feed.gather_kernels import FULL, LONG, copy_rows, cut
+from tokenreel.feed.gather_kernels import ADDRESS, DONE, HIGHEST, LOWEST, gather_rows
 from tokenreel.feed.gather_shards import ShardMemory
 from tokenreel.feed.gather_stored import KINDS
 from tokenreel.pack.policy import RowPolicy, row_policy
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from tokenreel.spans import SpanTable
 
     Arrays = dict[str, npt.NDArray[Any]]
+    Layout = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 INT32_MAX = (1 << 31) - 1
 DTYPES = ("int32", "int64")
+_NONE, _NO_PIECES = np.empty(0, dtype=np.int64), np.empty((0, 5), dtype=np.int64)
 
 
 class Gatherer:
@@ -72,6 +74,7 @@ class Gatherer:
         if vocab is not None and not 1 <= vocab <= 1 << 63:
             raise UsageError("USE003", "vocab", expected="1 or more", found=vocab)
         self.policy = row_policy(policy)
+        self._by_document = self.policy.by_document
         self.row_tokens = row_tokens
         self.row_ahead = row_ahead
         self.dtype = _dtype(dtype)
@@ -79,8 +82,12 @@ class Gatherer:
         self._corpora = tuple(corpora)
         self._tables: list[Any] = []
         self._memory = ShardMemory(self._corpora, maps)
-        self._lowest, self._highest = self._bounds()
+        self._tables_of_shards = row_tokens, self._memory.corpora, self._memory.edges, self._memory.shards
+        self._bound()
         self._fills = fills(self.policy, row_ahead)
+        self._names = self.policy.ids_name, self.policy.labels_name
+        self._more = set(self.policy.arrays()) > {name for name in self._names if name is not None}
+        self._layout: tuple[int, Layout] = (-1, {})
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "tokenreel-gather") if threads > 1 else None
         self._weights: ShardWeights | None = None
@@ -100,31 +107,58 @@ class Gatherer:
         `TokenError` (TOK041) an id outside the vocabulary, or beyond the dtype. Nothing is promised of buffers after an
         error. Cost: see docs/rows.md.
         """
-        if self.policy.by_document:
+        if self._by_document:
             table = self._resolved(table)
-        first, shard, low_token, tokens, address, kind, kept = self._pieces(table)
-        arrays = self._buffers(table.samples, out)
-        pad, none, breaks = self._fills
-        ids = arrays[self.policy.ids_name].reshape(-1)
-        name = self.policy.labels_name
-        labels = ids[:0] if name is None else arrays[name].reshape(-1)
-        splits, length, flags = table.splits, table.length, table.flags
-
-        def rows(low: int, high: int) -> None:
-            bad = copy_rows(
-                low, high, splits, length, flags, first, shard, address, tokens, kind, self._lowest, self._highest,
-                self.row_tokens, pad, none, breaks, ids, labels,
-            )  # fmt: skip
-            if bad >= 0:
-                raise self._outside(int(shard[bad]), int(low_token[bad]), int(tokens[bad]))
-            lay_out(table, self.policy, self.row_tokens, self.row_ahead, arrays, low, high)
-
-        self._each(rows, table.samples)
-        del kept
-        finish(table, self.policy, self.row_tokens, arrays)
+        arrays = self._buffers(len(table.splits) - 1, out)
+        if not self._quick(table, arrays):
+            self._gather(table, arrays)
+        if self._more:
+            finish(table, self.policy, self.row_tokens, arrays)
         if self._weights is not None:
             self._weights.multiply(table, arrays["loss_mask"])
         return arrays
+
+    def _quick(self, table: SpanTable, arrays: Arrays) -> bool:
+        """Gather in one call, where all shards are mapped already and there is one thread; False where nothing was done."""
+        known = self._memory.quick
+        if known is None or self._pool is not None:
+            return False
+        bases, files = known
+        for file in files:
+            file.check()
+        samples = len(table.splits) - 1
+        done = gather_rows(
+            0, samples, table.splits, table.corpus, table.begin, table.length, table.flags, *self._tables_of_shards, bases,
+            _NONE, _NO_PIECES, *self._fills, *self._written(arrays),
+        )  # fmt: skip
+        if done == DONE and self._more:
+            lay_out(table, self.policy, self.row_tokens, self.row_ahead, arrays, 0, samples)
+        return bool(done == DONE)
+
+    def _gather(self, table: SpanTable, arrays: Arrays) -> None:
+        """Gather whatever there is, from any number of threads, and say what is wrong."""
+        memory = self._memory
+        first, pieces, kept = memory.pieces(table, self.row_tokens)
+        written = self._written(arrays)
+
+        def rows(low: int, high: int) -> None:
+            bad = gather_rows(
+                low, high, table.splits, table.corpus, table.begin, table.length, table.flags, *self._tables_of_shards,
+                memory.bases, first, pieces, *self._fills, *written,
+            )  # fmt: skip
+            if bad != DONE:
+                raise self._outside(*pieces[bad, :ADDRESS].tolist())
+            if self._more:
+                lay_out(table, self.policy, self.row_tokens, self.row_ahead, arrays, low, high)
+
+        self._each(rows, table.samples)
+        del kept
+
+    def _written(self, arrays: Arrays) -> tuple[Any, Any]:
+        """Return the arrays that ids and labels are written to."""
+        ids_name, labels_name = self._names
+        ids = arrays[ids_name]
+        return ids, ids[:0] if labels_name is None else arrays[labels_name]
 
     def _each(self, rows: Any, samples: int) -> None:
         """Run `rows` over ranges of rows, one a thread."""
@@ -143,38 +177,6 @@ class Gatherer:
             if error is not None:
                 raise error
 
-    def _pieces(self, table: SpanTable) -> tuple[Any, ...]:
-        memory = self._memory
-        touched = np.zeros(memory.shards, dtype=np.uint8)
-        first = np.empty(table.extents + 1, dtype=np.int64)
-        capacity = table.extents + 64
-        while True:
-            shard = np.empty(capacity, dtype=np.int32)
-            low, tokens = np.empty(capacity, dtype=np.int64), np.empty(capacity, dtype=np.int64)
-            used, where = cut(
-                table.splits, table.corpus, table.begin, table.length, table.flags, self.row_tokens, memory.corpora,
-                memory.edges, touched, first, shard, low, tokens,
-            )  # fmt: skip
-            if used != FULL:
-                break
-            capacity *= 2
-        if used < 0:
-            raise self._refused(table, used, where)
-        shard, low, tokens = shard[:used], low[:used], tokens[:used]
-        address, kind, kept = memory.addresses(touched, shard, low, tokens)
-        return first, shard, low, tokens, address, kind, kept
-
-    def _refused(self, table: SpanTable, why: int, row: int) -> OrderError:
-        if why == LONG:
-            return OrderError(
-                "PCK001",
-                f"sample {row} of the table",
-                expected=f"at most {self.row_tokens} tokens",
-                found=int(table.sample_tokens()[row]),
-            )
-        table.check([corpus.tokens for corpus in self._corpora])
-        return OrderError("ORD004", f"sample {row} of the table")
-
     def _resolved(self, table: SpanTable) -> SpanTable:
         """Return the table with every extent inside one document."""
         from tokenreel.corpus.resolve import resolve
@@ -186,24 +188,21 @@ class Gatherer:
             self._tables = [corpus.table() for corpus in self._corpora]
         return resolve(table, self._tables)
 
-    def _bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the least and the greatest id that each shard may hold; crossed where every id of its type may be."""
+    def _bound(self) -> None:
+        """Have ids checked where the stored type can hold one that must not be."""
         limits = np.iinfo(self.dtype)
-        lowest = np.zeros(self._memory.shards, dtype=np.int64)
-        highest = np.full(self._memory.shards, -1, dtype=np.int64)
+        low, high = (limits.min, limits.max) if self.vocab is None else (0, min(self.vocab - 1, limits.max))
         for number, kind in enumerate(KINDS):
             held = np.iinfo(kind)
-            low, high = (limits.min, limits.max) if self.vocab is None else (0, min(self.vocab - 1, limits.max))
             if held.min < low or held.max > high:
-                mine = self._memory.kinds == number
-                lowest[mine], highest[mine] = low, high
-        return lowest, highest
+                self._memory.allow(number, low, high)
 
     def _outside(self, shard: int, low: int, tokens: int) -> TokenError:
         """Return the error that names the first id out of range among `tokens` of a shard."""
         corpus, number = self._memory.owner(shard)
         ids = self._memory.read(shard, low, low + tokens)
-        k = int(((ids < self._lowest[shard]) | (ids > self._highest[shard])).argmax())
+        lowest, highest = self._memory.shards[shard, [LOWEST, HIGHEST]].tolist()
+        k = int(((ids < lowest) | (ids > highest)).argmax())
         there = corpus.shard(number)
         path, offset = there.byte_at(low + k)
         return TokenError(
@@ -217,7 +216,12 @@ class Gatherer:
         )
 
     def _buffers(self, samples: int, out: Mapping[str, npt.NDArray[Any]] | None) -> Arrays:
-        layout = self.policy.layout(samples, self.row_tokens, self.dtype)
+        known, layout = self._layout
+        if known != samples:
+            layout = self.policy.layout(samples, self.row_tokens, self.dtype)
+            self._layout = samples, layout
+        if samples < 0:
+            raise OrderError("ORD004", "a table without splits")
         if out is None:
             return {name: np.empty(shape, dtype) for name, (shape, dtype) in layout.items()}
         for name, (shape, dtype) in layout.items():

@@ -13,7 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.errors import StorageError, TokenError
+from tokenreel.errors import OrderError, StorageError, TokenError
+from tokenreel.feed.gather_kernels import (
+    ADDRESS,
+    FULL,
+    HIGHEST,
+    KIND,
+    LONG,
+    LOW,
+    LOWEST,
+    PIECE_KIND,
+    SHARD,
+    WIDTH,
+    cut,
+)
 from tokenreel.feed.gather_stored import KINDS
 
 if TYPE_CHECKING:
@@ -23,13 +36,18 @@ if TYPE_CHECKING:
 
     from tokenreel.corpus.corpus import Corpus
     from tokenreel.formats import Shard
+    from tokenreel.spans import SpanTable
 
     I64 = npt.NDArray[np.int64]
 
 MAPS = 64
 """Shards mapped at once, where the store's pool says no number of its own."""
+FEW = 4
+"""Shards whose sizes are all checked before a batch, whichever of them it reads."""
 STALE = 64
 """Batches after which a shard that was not used gives way to another."""
+SPARE = 63
+"""Pieces beyond one an extent that there is room for at first: extents that cross a shard's edge."""
 WIDE = KINDS.index(np.dtype(np.int64))
 
 
@@ -38,8 +56,6 @@ class _Mapped:
     """One shard's file in memory."""
 
     file: Any
-    address: int
-    """Of the shard's first id."""
     used: int
     """Number of the last batch that read it."""
 
@@ -72,17 +88,22 @@ class ShardMemory:
         """First token, tokens, first edge, shards, first shard of each corpus: what `gather_kernels.cut` takes."""
         dtypes = [corpus.dtype for corpus in self._corpora]
         kinds = [KINDS.index(one) if one in KINDS else WIDE for one in dtypes]
-        self.kinds = np.repeat(np.array(kinds, dtype=np.uint8), shards)
-        """Stored type of each shard, as its place in `KINDS`."""
-        self._widths = np.repeat(np.array([one.itemsize for one in dtypes], dtype=np.int64), shards)
-        self._base = np.zeros(int(self.first_shard[-1]), dtype=np.int64)
+        self.shards = np.zeros((int(self.first_shard[-1]), 5), dtype=np.int64)
+        """One row a shard, as `gather_kernels` says."""
+        self.shards[:, WIDTH] = np.repeat(np.array([one.itemsize for one in dtypes], dtype=np.int64), shards)
+        self.shards[:, KIND] = np.repeat(np.array(kinds, dtype=np.int64), shards)
+        self.shards[:, LOWEST], self.shards[:, HIGHEST] = 0, -1
+        self.bases = np.zeros(len(self.shards), dtype=np.int64)
+        self.quick: tuple[I64, tuple[Any, ...]] | None = None
+        """Bases and files of the shards that are mapped, while they are few and no other is in use: see `gather_rows`."""
+        self._seen = np.empty(len(self.shards), dtype=np.int64)
         pools = {getattr(getattr(corpus.store, "pool", None), "limit", MAPS) for corpus in self._corpora}
         self._limit = limit if limit is not None else min(pools, default=MAPS)
 
-    @property
-    def shards(self) -> int:
-        """Number of shards of all corpora."""
-        return len(self._base)
+    def allow(self, number: int, lowest: int, highest: int) -> None:
+        """Have every id of the shards of one stored type checked: ``lowest .. highest`` are allowed."""
+        mine = self.shards[:, KIND] == number
+        self.shards[mine, LOWEST], self.shards[mine, HIGHEST] = lowest, highest
 
     @property
     def maps(self) -> int:
@@ -94,26 +115,64 @@ class ShardMemory:
         c = int(np.searchsorted(self.first_shard, shard, side="right")) - 1
         return self._corpora[c], shard - int(self.first_shard[c])
 
-    def addresses(
-        self, touched: npt.NDArray[np.uint8], shard: npt.NDArray[np.int32], low: I64, tokens: I64
-    ) -> tuple[I64, npt.NDArray[np.uint8], list[Any]]:
-        """Return the address and the stored type of each piece, and what has to be kept until they were read.
+    def pieces(self, table: SpanTable, row_tokens: int) -> tuple[I64, I64, list[Any]]:
+        """Return first pieces and pieces of a table's extents, and what has to be kept until they were read.
 
-        Raises `StorageError` (STO004) for a file that changed size since it was opened, and what opening a shard raises.
-        Cost: one `fstat` for each shard touched.
+        Raises `OrderError`: ORD003, ORD004 for a table that is not well formed over these corpora, PCK001 for a sample
+        longer than `row_tokens`; `StorageError` (STO004) for a file that changed size since it was opened, and what
+        opening a shard raises. Cost: one `fstat` for each shard touched.
         """
+        first = np.empty(len(table.begin) + 1, dtype=np.int64)
+        capacity = len(first) + SPARE
         kept: list[Any] = []
         with self._lock:
-            self._batch += 1
-            loose = [number for number in np.flatnonzero(touched).tolist() if not self._ready(number, kept)]
-            address = self._base[shard] + low * self._widths[shard]
-        kind = self.kinds[shard]
+            while True:
+                self._batch += 1
+                pieces = np.empty((capacity, 5), dtype=np.int64)
+                used, known, _ = cut(
+                    table.splits, table.corpus, table.begin, table.length, table.flags, row_tokens, self._batch,
+                    self.corpora, self.edges, self.shards, self.bases, first, pieces, self._seen,
+                )  # fmt: skip
+                if used != FULL:
+                    break
+                capacity *= 2
+            if used < 0:
+                raise self._refused(table, used, known, row_tokens)
+            pieces = pieces[:used]
+            moved, loose = [], []
+            for number in self._seen[:known].tolist():
+                before = self._mapped.get(number)
+                if before is None and not self._map(number):
+                    loose.append(number)
+                    continue
+                found = self._mapped[number]
+                if before is None:
+                    moved.append(number)
+                else:
+                    found.file.check()
+                    self._mapped.move_to_end(number)
+                found.used = self._batch
+                kept.append(found.file)
+            if moved:
+                p = np.flatnonzero(np.isin(pieces[:, SHARD], moved))
+                s = pieces[p, SHARD]
+                pieces[p, ADDRESS] = self.bases[s] + pieces[p, LOW] * self.shards[s, WIDTH]
         if loose:
-            for p in np.flatnonzero(np.isin(shard, loose)).tolist():
-                ids = self.read(int(shard[p]), int(low[p]), int(low[p] + tokens[p]))
+            for k in np.flatnonzero(np.isin(pieces[:, SHARD], loose)).tolist():
+                shard, low, tokens = pieces[k, :ADDRESS].tolist()
+                ids = self.read(shard, low, low + tokens)
                 kept.append(ids)
-                address[p], kind[p] = ids.ctypes.data, WIDE
-        return address, kind, kept
+                pieces[k, ADDRESS], pieces[k, PIECE_KIND] = ids.ctypes.data, WIDE
+        return first, pieces, kept
+
+    def _refused(self, table: SpanTable, why: int, row: int, row_tokens: int) -> OrderError:
+        if why == LONG:
+            found = int(table.sample_tokens()[row])
+            return OrderError(
+                "PCK001", f"sample {row} of the table", expected=f"at most {row_tokens} tokens", found=found
+            )
+        table.check([corpus.tokens for corpus in self._corpora])
+        return OrderError("ORD004", f"sample {row} of the table")
 
     def read(self, shard: int, low: int, high: int) -> I64:
         """Return the ids [low, high) of a shard as int64, through its reader."""
@@ -127,23 +186,12 @@ class ShardMemory:
             )
         return wide
 
-    def _ready(self, number: int, kept: list[Any]) -> bool:
-        """See that a shard is mapped and has its size; False where it has to be read."""
-        found = self._mapped.get(number)
-        if found is None:
-            found = None if number in self._never else self._map(number)
-            if found is None:
-                return False
-        else:
-            found.file.check()
-            self._mapped.move_to_end(number)
-        found.used = self._batch
-        kept.append(found.file)
-        return True
-
-    def _map(self, number: int) -> _Mapped | None:
+    def _map(self, number: int) -> bool:
+        """Map a shard; False where that cannot be, or not now."""
+        if number in self._never:
+            return False
         if len(self._mapped) >= self._limit and not self._give_way():
-            return None
+            return False
         corpus, local = self.owner(number)
         shard = corpus.shard(local)
         place = _end_to_end(shard) if shard.dtype == corpus.dtype and shard.dtype in KINDS else None
@@ -151,7 +199,7 @@ class ShardMemory:
         file = reader.mapped() if reader is not None and hasattr(reader, "mapped") else None
         if file is None or place is None:
             self._never.add(number)
-            return None
+            return False
         if len(file.data) < place[1] + shard.tokens * shard.dtype.itemsize:
             raise StorageError(
                 "STO004",
@@ -162,9 +210,10 @@ class ShardMemory:
             )
         # The shard's own reader knows whether this is the file that it opened.
         shard.read(0, 1)
-        found = self._mapped[number] = _Mapped(file, file.data.ctypes.data + place[1], self._batch)
-        self._base[number] = found.address
-        return found
+        self._mapped[number] = _Mapped(file, self._batch)
+        self.bases[number] = file.data.ctypes.data + place[1]
+        self._remember()
+        return True
 
     def _give_way(self) -> bool:
         """Drop the shard that was not used for longest; False where all were used lately."""
@@ -178,7 +227,12 @@ class ShardMemory:
 
     def _drop(self, number: int) -> None:
         del self._mapped[number]
-        self._base[number] = 0
+        self.bases[number] = 0
+        self._remember()
+
+    def _remember(self) -> None:
+        few = len(self._mapped) <= FEW
+        self.quick = (self.bases.copy(), tuple(one.file for one in self._mapped.values())) if few else None
 
     def close(self) -> None:
         """Give all maps back; a batch being read keeps its own."""

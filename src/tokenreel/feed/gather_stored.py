@@ -58,6 +58,10 @@ def stored_i64(address: int, count: int) -> Any:
     return _there(address, count, np.int64)
 
 
+def ask_to_read(address: int) -> None:
+    """Have the line of memory at an address fetched, to be read soon; outside kernels nothing happens."""
+
+
 READERS = (stored_u8, stored_i8, stored_i16, stored_u16, stored_i32, stored_u32, stored_i64)
 
 
@@ -75,6 +79,14 @@ def _lower() -> None:
 
         return types.voidptr(types.int64), generate
 
+    @intrinsic
+    def prefetch(typing: Any, address: Any) -> Any:  # noqa: ARG001
+        return types.void(types.int64), _prefetch
+
+    @overload(ask_to_read, strict=False, inline="always")
+    def compiled_ask(address: Any) -> Any:  # noqa: ARG001
+        return lambda address: prefetch(address)  # type: ignore[call-arg]  # noqa: PLW0108
+
     def lower(reader: Any, dtype: Any) -> None:
         @overload(reader, strict=False, inline="always")
         def compiled(address: Any, count: Any) -> Any:  # noqa: ARG001
@@ -82,3 +94,15 @@ def _lower() -> None:
 
     for reader, kind in zip(READERS, KINDS, strict=True):
         lower(reader, kind.type)
+
+
+def _prefetch(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+    """Emit a prefetch for reading, into all levels of the cache."""
+    from llvmlite import ir  # type: ignore[import-untyped]
+
+    i32 = ir.IntType(32)
+    place = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [place.type, i32, i32, i32])
+    function = builder.module.declare_intrinsic("llvm.prefetch", (place.type,), kind)
+    builder.call(function, [place, *(ir.Constant(i32, value) for value in (0, 3, 1))])
+    return context.get_dummy_value()
