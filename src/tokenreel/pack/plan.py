@@ -44,7 +44,7 @@ class Plan:
     windows: I64
     """(windows + 1, 3): rows of single documents, packed rows and entries before each window."""
     single: I64
-    """Rows of single documents before every 64th document, and all of them."""
+    """Rows of single documents before every 16th document, and all of them."""
 
     @property
     def rows(self) -> int:
@@ -58,7 +58,7 @@ class Plan:
 
 
 def make_plan(sizes: Sizes, packing: Packing, seed: int = 0, threads: int = 1) -> Plan:
-    """Plan the rows of a corpus: the same for any number of threads. About 0.1 us a document, 8 bytes at most.
+    """Plan the rows of a corpus: the same for any number of threads. About 0.1 us a document, 9 bytes at most.
 
     Raises `OrderError` (PCK022) for a document longer than a row where those are errors.
     """
