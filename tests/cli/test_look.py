@@ -24,8 +24,12 @@ def test_formats_prints_the_code_s_table() -> None:
 
 def test_the_readme_s_table_is_the_code_s(repository: Path) -> None:
     text = (repository / "README.md").read_text()
-    listed = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `") and "`NAME" in line]
-    assert listed == [form.name for form in FORMATS]
+    section = text.partition("## Formats")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    said = {line.split("`")[1]: [cell.strip() for cell in line.split("|")[3:5]] for line in rows}
+    yes = {True: "yes", False: "no"}
+    assert list(said) == [form.name for form in FORMATS]
+    assert said == {form.name: [yes[form.reads], yes[form.writes]] for form in FORMATS}
 
 
 def test_explain() -> None:
