@@ -15,10 +15,10 @@ from pyarrow import parquet
 import tokenreel
 from tests.cli.command import run
 from tests.replay.made import Made, expected_ids, make
+from tokenreel.build.id_matching import match
 from tokenreel.replay import metadata
 from tokenreel.replay.files import read_batches, rows_of
 from tokenreel.replay.join import JoinPlan, join
-from tokenreel.build.id_matching import match
 from tokenreel.store import LocalStore
 from tokenreel.testing.hub_server import HubServer, Repository
 

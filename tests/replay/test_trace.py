@@ -203,18 +203,14 @@ def killed(tmp_path: Path, times: int) -> None:
     ledger, state = tmp_path / "ledger.jsonl", tmp_path / "state.json"
     rng = random.Random(11)
     told = []
+    command = [sys.executable, "-c", KILLED, str(path), str(ledger), str(state)]
     for _ in range(times):
-        child = subprocess.Popen(
-            [sys.executable, "-c", KILLED, str(path), str(ledger), str(state)], stdout=subprocess.PIPE, text=True
-        )
-        wanted = rng.randrange(1, 9)
-        assert child.stdout is not None
-        for _ in range(wanted):
-            told.append(int(child.stdout.readline()))
-        time.sleep(rng.random() * 0.002)
-        os.kill(child.pid, signal.SIGKILL)
-        told += [int(line) for line in child.stdout.read().split()]
-        child.wait()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            told += [int(child.stdout.readline()) for _ in range(rng.randrange(1, 9))]
+            time.sleep(rng.random() * 0.002)
+            os.kill(child.pid, signal.SIGKILL)
+            told += [int(line) for line in child.stdout.read().split()]
     steps = read_ledger(ledger)
     # Every step that the loop was handed is in the ledger, and every line but the last attempt's is told apart.
     assert {line.step for line in steps.current} >= set(told)
