@@ -53,6 +53,12 @@ def make(run: Path, segment: Segment, cache: Path | None, accept: Sequence[str] 
     )
     for warning in warnings:
         note(f"warning: {warning}")
+    if segment.record is not None and segment.evidence == "checkpoint":
+        from tokenreel.feed.going_on import go_on
+        from tokenreel.feed.state import parse_state, read_text
+
+        place = run.parent / segment.record
+        go_on(parse_state(read_text(place), place), made.order, made.corpora)
     return made
 
 

@@ -193,30 +193,44 @@ def import_command(
     ] = None,
     iteration: Annotated[int | None, typer.Option("--iteration", help="Megatron's iteration.")] = None,
     grain: Annotated[Path | None, typer.Option("--grain", help="The folder of process_I-of-N.json.")] = None,
+    levanter: Annotated[
+        str | None,
+        typer.Option("--levanter", help="A step, a checkpoint's folder step-N, or a JSON file with its step."),
+    ] = None,
+    segment: SegmentNumber = None,
     output: Output = None,
     cache: CacheFolder = None,
     override: Override = None,
     accept: options.Accept = None,
     json: options.Json = False,
 ) -> None:
-    """Make a state of Megatron's or Grain's counters, for a run file with the job's own order and schedule."""
+    """Make a state of Megatron's, Grain's or Levanter's counters, for a run file with the job's own order and schedule."""
     from tokenreel.errors import UsageError
-    from tokenreel.feed.importing import holding, import_grain, import_megatron, read_grain, read_megatron
+    from tokenreel.feed.importing import holding, import_grain, import_megatron, lineage, read_grain, read_megatron
     from tokenreel.feed.state import write_state
 
     segments = load_segments(run, override)
-    if (megatron is None) == (grain is None):
-        raise UsageError("USE003", "state import", expected="--megatron or --grain", found="both or neither")
-    if grain is not None:
+    path = lineage(segments, segment)
+    given = [one for one in (megatron, grain, levanter) if one is not None]
+    if len(given) != 1:
+        expected = "--megatron, --grain or --levanter"
+        raise UsageError("USE003", "state import", expected=expected, found=f"{len(given)} of them")
+    if levanter is not None:
+        from tokenreel.feed.importing_levanter import LevanterCount, holding_step, import_levanter, read_levanter
+
+        said_step = LevanterCount(int(levanter)) if levanter.isdecimal() else read_levanter(levanter)
+        number = holding_step(segments, said_step.step, segment)
+        state = import_levanter(segments, number, make(run, segments[number], cache, accept).order, said_step)
+    elif grain is not None:
         count = read_grain(grain)
-        made = make(run, segments[holding(segments, count.samples)], cache, accept)
-        state = import_grain(segments, made.order, count)
+        made = make(run, path[holding(path, count.samples)], cache, accept)
+        state = import_grain(path, made.order, count)
     else:
         text = str(megatron)
         consumed, said = (int(text), None) if text.isdecimal() else read_megatron(text)
         step = iteration if iteration is not None else said
-        made = make(run, segments[holding(segments, consumed, step)], cache, accept)
-        state = import_megatron(segments, made.order, consumed, step)
+        made = make(run, path[holding(path, consumed, step)], cache, accept)
+        state = import_megatron(path, made.order, consumed, step)
     if output is not None:
         write_state(output, state)
     if json:

@@ -38,15 +38,6 @@ def check_records(segments: Iterable[Segment], path: str | os.PathLike[str]) -> 
             )
 
 
-def recorded_fingerprint(segment: Segment, path: str | os.PathLike[str]) -> str | None:
-    """Return the fingerprint that a segment's checkpoint state holds; None where there is no such record."""
-    if segment.record is None or segment.evidence != "checkpoint":
-        return None
-    said = _json(Path(path).parent / segment.record, "record")
-    found = said.get("fingerprint")
-    return found if isinstance(found, str) else None
-
-
 def _position(place: Path, first: int, where: str) -> int | None:
     said = _json(place, where)
     step, position = said.get("step"), said.get("position")

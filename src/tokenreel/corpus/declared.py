@@ -57,29 +57,36 @@ class OneDocument:
         return np.zeros(np.asarray(positions).shape, dtype=np.int64)
 
 
+@dataclass(eq=False, repr=False)
 class DeclaredCorpus(Corpus):
     """A corpus that is its size alone: orders, mixtures and traces take it, and whatever asks for ids raises DOC026.
 
-    >>> corpus = DeclaredCorpus("web", 1_000_000)
+    >>> corpus = DeclaredCorpus.of("web", 1_000_000)
     >>> corpus.tokens, corpus.stream_table().key.kind
     (1000000, 'declared')
     """
 
-    def __init__(self, name: str, tokens: int) -> None:
-        super().__init__(MemoryStore(), f"{name} (declared)", (), Boundary())
+    name: str = ""
+    size: int = 0
+
+    @classmethod
+    def of(cls, name: str, tokens: int) -> DeclaredCorpus:
+        """Return a corpus of so many tokens."""
+        return cls(MemoryStore(), f"{name} (declared)", (), Boundary(), name=name, size=tokens)
+
+    def __post_init__(self) -> None:
         self.hi = 1
-        self._size = tokens
-        digest = hashlib.sha256(f"tokenreel-declared-1\n{name}\n{tokens}\n".encode()).hexdigest()
-        self._table = OneDocument(CorpusKey("declared", digest, 1, tokens))
+        digest = hashlib.sha256(f"tokenreel-declared-1\n{self.name}\n{self.size}\n".encode()).hexdigest()
+        self._table = OneDocument(CorpusKey("declared", digest, 1, self.size))
 
     def __repr__(self) -> str:
         """Return one short line."""
-        return f"<DeclaredCorpus {self.path}: {self._size:,} tokens>"
+        return f"<DeclaredCorpus {self.path}: {self.size:,} tokens>"
 
     @property
     def tokens(self) -> int:
         """Tokens, as stated."""
-        return self._size
+        return self.size
 
     @property
     def sequences_count(self) -> int:
@@ -89,11 +96,11 @@ class DeclaredCorpus(Corpus):
     @property
     def shard_tokens(self) -> tuple[int, ...]:
         """One shard."""
-        return (self._size,)
+        return (self.size,)
 
     def position_of(self, document: int) -> int:
         """Return where a document begins; number 1 is the end."""
-        return self._size if document else 0
+        return self.size if document else 0
 
     def table(self) -> DocTable:
         """Return the table of its one document."""

@@ -51,7 +51,7 @@ def _open(said: RunCorpus, folder: str | os.PathLike[str], accept: Sequence[str]
     if said.path is None:
         from tokenreel.corpus.declared import DeclaredCorpus
 
-        return DeclaredCorpus(said.name, said.tokens or 0)
+        return DeclaredCorpus.of(said.name, said.tokens or 0)
     path = said.path if "://" in said.path else Path(folder) / said.path
     corpus = open_corpus(path, dtype=said.dtype, boundary=said.boundary, vocab=said.vocab, accept=accept)
     return corpus if said.split is None else corpus.split(said.split)

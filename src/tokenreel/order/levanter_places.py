@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.order.kernels import kernel
+from tokenreel.order.kernels import kernel, read_only
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 64 << 20
 REMEMBERED = 1024
+_I64 = read_only("int64")
 
 
 class BlockCache:
@@ -59,9 +60,7 @@ class BlockCache:
         return BlockCache, (max(1, KEPT_BYTES // (4 * self._size)),)
 
 
-@kernel(
-    "void(int32[::1], int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], boolean, int32[::1], int64[::1])"
-)
+@kernel(f"void(int32[::1], {_I64}, int64, int64[::1], int64[::1], int64, int64[::1], boolean, int32[::1], int64[::1])")
 def read_block(
     ids: Any, samples: Any, first: int, counts: Any, base: Any, turn: int, lengths: Any, wrap: bool, component: Any,
     number: Any,

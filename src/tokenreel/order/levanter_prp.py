@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tokenreel.errors import OrderError
-from tokenreel.order.kernels import kernel
+from tokenreel.order.kernels import kernel, read_only
 from tokenreel.order.levanter_rounds import backward, forward, round_keys_of
 from tokenreel.order.threefry import Key, randint
 
@@ -205,7 +205,7 @@ def _checked(values: npt.ArrayLike, n: int) -> I64:
     return asked
 
 
-@kernel("void(int64[::1], int64, int64, int64, int64[::1])")
+@kernel(f"void({read_only('int64')}, int64, int64, int64, int64[::1])")
 def _undo(items: Any, factor: int, b: int, n: int, out: Any) -> None:
     for k in range(len(items)):
         left, times, total = (items[k] - b) % n, factor, 0

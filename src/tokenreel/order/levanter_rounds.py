@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.order.kernels import inlined, kernel
+from tokenreel.order.kernels import inlined, kernel, read_only
 from tokenreel.order.threefry import Key, child_of, threefry
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ PCG_HIGH, PCG_LOW = np.uint64(2549297995355413924), np.uint64(486554059571442234
 ONE, S32, S58, S63 = np.uint64(1), np.uint64(32), np.uint64(58), np.uint64(63)
 LOW32 = np.uint64(0xFFFFFFFF)
 XS = np.uint32(16)
+_I64 = read_only("int64")
 
 
 def round_keys_of(key: Key, n: int, partitionable: bool = True) -> U64:
@@ -95,7 +96,7 @@ def take_round_keys(seed: Any, bits: int, keys: Any, row: int) -> None:
         for k in range(5):
             keys[row, k] = np.uint64(0)
         return
-    pool = np.zeros(4, dtype=np.uint32)
+    pool = np.empty(4, dtype=np.uint32)
     constant = INIT_A
     for i in range(4):
         pool[i], constant = hashed(seed if i == 0 else np.uint32(0), constant)
@@ -104,14 +105,14 @@ def take_round_keys(seed: Any, bits: int, keys: Any, row: int) -> None:
             if i != j:
                 word, constant = hashed(pool[i], constant)
                 pool[j] = mixed(pool[j], word)
-    state = np.zeros(4, dtype=np.uint64)
+    state = np.empty(4, dtype=np.uint64)
     constant = INIT_B
     for i in range(8):
         word = np.uint32(pool[i % 4] ^ constant)
         constant = np.uint32(constant * MULT_B)
         word = np.uint32(word * constant)
         word = np.uint32(word ^ np.uint32(word >> XS))
-        state[i // 2] |= np.uint64(word) << (S32 if i % 2 else np.uint64(0))
+        state[i // 2] = (state[i // 2] | (np.uint64(word) << S32)) if i % 2 else np.uint64(word)
     inc_high = (state[2] << ONE) | (state[3] >> S63)
     inc_low = (state[3] << ONE) | ONE
     # From state 0: a step, the seed added, a step.
@@ -162,7 +163,7 @@ def _round_keys(k0: Any, k1: Any, partitionable: bool, n: int, out: Any) -> None
     take_round_keys(seed_of(k0, k1, partitionable), right_bits(n), out, 0)
 
 
-@kernel("void(int64[::1], int64, uint64[:,::1], int64[::1])")
+@kernel(f"void({_I64}, int64, uint64[:,::1], int64[::1])")
 def forward(values: Any, n: int, keys: Any, out: Any) -> None:
     """Write the item at each position."""
     bits = np.uint64(right_bits(n))
@@ -170,7 +171,7 @@ def forward(values: Any, n: int, keys: Any, out: Any) -> None:
         out[k] = np.int64(forth(np.uint64(values[k]), np.uint64(n), bits, keys, 0))
 
 
-@kernel("void(int64[::1], int64, uint64[:,::1], int64[::1])")
+@kernel(f"void({_I64}, int64, uint64[:,::1], int64[::1])")
 def backward(values: Any, n: int, keys: Any, out: Any) -> None:
     """Write the position of each item."""
     bits = np.uint64(right_bits(n))

@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tokenreel.order.kernels import inlined, kernel
+from tokenreel.order.kernels import inlined, kernel, read_only
 from tokenreel.order.levanter_rounds import back, forth, right_bits, seed_of, take_round_keys
 from tokenreel.order.threefry import threefry
 
 NONE, FULL, ERA, BLOCK = 0, 1, 2, 3
-_SIGNATURE = (
-    "void(int32[::1], int64[::1], int64[::1], int64, int64, int64, int64, boolean, uint32[:,:,::1], int64[::1])"
-)
+_SIGNATURE = f"void(int32[::1], {read_only('int64')}, int64[::1], int64, int64, int64, int64, boolean, uint32[:,:,::1], int64[::1])"
 
 
 @inlined
@@ -37,8 +35,10 @@ def shuffled(
 ) -> None:  # fmt: skip
     """Write the sequence at each place."""
     # Rows 3c, 3c + 1 and 3c + 2: a component's keys of blocks (or of everything, or of an era), of a window, of the tail.
-    held = np.full(3 * len(lengths), -2, dtype=np.int64)
-    bits = np.zeros(3 * len(lengths), dtype=np.uint64)
+    held = np.empty(3 * len(lengths), dtype=np.int64)
+    for row in range(len(held)):
+        held[row] = -2
+    bits = np.empty(3 * len(lengths), dtype=np.uint64)
     keys = np.empty((3 * len(lengths), 5), dtype=np.uint64)
     c: Any
     for k in range(len(places)):
@@ -88,8 +88,10 @@ def unshuffled(
     table: Any, out: Any,
 ) -> None:  # fmt: skip
     """Write the place of each sequence."""
-    held = np.full(3 * len(lengths), -2, dtype=np.int64)
-    bits = np.zeros(3 * len(lengths), dtype=np.uint64)
+    held = np.empty(3 * len(lengths), dtype=np.int64)
+    for row in range(len(held)):
+        held[row] = -2
+    bits = np.empty(3 * len(lengths), dtype=np.uint64)
     keys = np.empty((3 * len(lengths), 5), dtype=np.uint64)
     c: Any
     for k in range(len(sequences)):

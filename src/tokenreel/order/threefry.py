@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 Key = tuple[int, int]
 WORD = 0xFFFFFFFF
-FARTHEST = 1 << 40
-"""Words asked for at once are fewer: more would not fit in memory."""
+FARTHEST = 1 << 32
+"""Words asked for at once are fewer, so that the upper word of every counter is 0."""
 PARITY = np.uint32(0x1BD11BDA)
 WIDTH = np.uint32(32)
 
@@ -59,7 +59,7 @@ def split_array(key: Key, n: int, *, partitionable: bool = True) -> U32:
 def split_each(keys: U32, n: int, *, partitionable: bool = True) -> U32:
     """Return the `n` children of each of many keys, uint32 ``[keys, n, 2]``."""
     out = np.empty((len(keys), _count(n), 2), dtype=np.uint32)
-    _split_each(np.ascontiguousarray(keys, dtype=np.uint32), partitionable, out)
+    _split_each(np.array(keys, dtype=np.uint32, order="C"), partitionable, out)
     return out
 
 
@@ -162,12 +162,8 @@ def fill_bits(k0: Any, k1: Any, partitionable: bool, out: Any) -> None:
     """Fill `out` with the words of a key."""
     n = len(out)
     if partitionable:
-        none = np.uint32(0)
-        for i in range(min(n, 4294967296)):
-            y0, y1 = threefry(k0, k1, none, np.uint32(i))
-            out[i] = np.uint32(y0 ^ y1)
-        for i in range(4294967296, n):
-            y0, y1 = threefry(k0, k1, np.uint32(i >> 32), np.uint32(i & 0xFFFFFFFF))
+        for i in range(n):
+            y0, y1 = threefry(k0, k1, np.uint32(0), np.uint32(i))
             out[i] = np.uint32(y0 ^ y1)
         return
     half = (n + 1) // 2
@@ -184,7 +180,7 @@ def fill_bits(k0: Any, k1: Any, partitionable: bool, out: Any) -> None:
 def child_of(k0: Any, k1: Any, partitionable: bool, n: int, i: int) -> Any:
     """Return child `i` of `n` of a key."""
     if partitionable:
-        return threefry(k0, k1, np.uint32(i >> 32), np.uint32(i & 0xFFFFFFFF))
+        return threefry(k0, k1, np.uint32(0), np.uint32(i))
     # Counters 0 .. 2n-1 in two halves; words 2i and 2i+1 of the outputs, the first halves' before the second halves'.
     a0, a1 = threefry(k0, k1, np.uint32(2 * i % n), np.uint32(n + 2 * i % n))
     b0, b1 = threefry(k0, k1, np.uint32((2 * i + 1) % n), np.uint32(n + (2 * i + 1) % n))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.errors import OrderError
-from tokenreel.order.kernels import inlined, kernel
-from tokenreel.order.threefry import Key, child_of, fill_bits, random_bits, split
+from tokenreel.order.kernels import inlined, kernel, read_only
+from tokenreel.order.threefry import Key, fill_bits, random_bits, split, split_each
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -68,7 +68,9 @@ def permutations(keys: U32, values: I32, partitionable: bool) -> I32:
     if len(values) > LARGEST:
         raise OrderError("ORD002", "items of a permutation", expected=f"at most {LARGEST}", found=len(values))
     out = np.empty((len(keys), len(values)), dtype=np.int32)
-    _permute(keys, shuffle_rounds(len(values)), partitionable, np.ascontiguousarray(values, dtype=np.int32), out)
+    _permute(
+        _subkeys(keys, len(values), partitionable), partitionable, np.ascontiguousarray(values, dtype=np.int32), out
+    )
     return out
 
 
@@ -79,7 +81,7 @@ def item_at(key: Key, n: int, place: int, partitionable: bool = True) -> int:
     [3, 4, 1, 0, 2]
     """
     _check(n, place)
-    return int(_item(np.uint32(key[0]), np.uint32(key[1]), shuffle_rounds(n), partitionable, n, place))
+    return int(_item(_subkeys(np.array([key], dtype=np.uint32), n, partitionable), partitionable, n, place))
 
 
 def place_of(key: Key, n: int, item: int, partitionable: bool = True) -> int:
@@ -89,7 +91,16 @@ def place_of(key: Key, n: int, item: int, partitionable: bool = True) -> int:
     [0, 1, 2, 3, 4]
     """
     _check(n, item)
-    return int(_place(np.uint32(key[0]), np.uint32(key[1]), shuffle_rounds(n), partitionable, n, item))
+    return int(_place(_subkeys(np.array([key], dtype=np.uint32), n, partitionable), partitionable, n, item))
+
+
+def _subkeys(keys: U32, n: int, partitionable: bool) -> U32:
+    """Return the keys of the words of every round, uint32 ``[keys, rounds, 2]``."""
+    out = np.empty((len(keys), shuffle_rounds(n), 2), dtype=np.uint32)
+    for r in range(out.shape[1]):
+        children = split_each(keys, 2, partitionable=partitionable)
+        keys, out[:, r] = children[:, 0], children[:, 1]
+    return out
 
 
 def _check(n: int, number: int) -> None:
@@ -104,8 +115,8 @@ def sort_by(words: Any, low: Any, high: Any, values: Any, first: Any, second: An
     """Sort `values` by `words`, stably; `first` and `second` are room for as many pairs, `low` and `high` for digits."""
     n = len(words)
     d: Any
-    low[:] = 0
-    high[:] = 0
+    for d in range(2048):
+        low[d], high[d] = 0, 0
     for i in range(n):
         low[(words[i] >> LOW) & ELEVEN] += 1
         high[words[i] >> HIGH] += 1
@@ -137,36 +148,31 @@ def sort_by(words: Any, low: Any, high: Any, values: Any, first: Any, second: An
         values[i] = np.int32(np.uint32(second[i] & WORD))
 
 
-@kernel("void(uint32[:,::1], int64, boolean, int32[::1], int32[:,::1])")
-def _permute(keys: Any, rounds: int, partitionable: bool, values: Any, out: Any) -> None:
+@kernel(f"void(uint32[:,:,::1], boolean, {read_only('int32')}, int32[:,::1])")
+def _permute(subs: Any, partitionable: bool, values: Any, out: Any) -> None:
     n = len(values)
     words = np.empty(n, dtype=np.uint32)
     low, high = np.empty(2048, dtype=np.int32), np.empty(2048, dtype=np.int32)
     first, second = np.empty(n, dtype=np.uint64), np.empty(n, dtype=np.uint64)
-    for k in range(keys.shape[0]):
-        k0, k1 = keys[k, 0], keys[k, 1]
+    for k in range(subs.shape[0]):
         mine = out[k]
-        mine[:] = values
-        for _ in range(rounds):
-            s0, s1 = child_of(k0, k1, partitionable, 2, 1)
-            k0, k1 = child_of(k0, k1, partitionable, 2, 0)
-            fill_bits(s0, s1, partitionable, words)
+        for i in range(n):
+            mine[i] = values[i]
+        for r in range(subs.shape[1]):
+            fill_bits(subs[k, r, 0], subs[k, r, 1], partitionable, words)
             sort_by(words, low, high, mine, first, second)
 
 
-@kernel("int64(uint32, uint32, int64, boolean, int64, int64)")
-def _item(k0: Any, k1: Any, rounds: int, partitionable: bool, n: int, place: int) -> int:
+@kernel("int64(uint32[:,:,::1], boolean, int64, int64)")
+def _item(subs: Any, partitionable: bool, n: int, place: int) -> int:
     words = np.empty(n, dtype=np.uint32)
     tally = np.empty(2048, dtype=np.int64)
     near = np.empty(n, dtype=np.uint64)
-    subs = np.empty((rounds, 2), dtype=np.uint32)
-    for r in range(rounds):
-        subs[r, 0], subs[r, 1] = child_of(k0, k1, partitionable, 2, 1)
-        k0, k1 = child_of(k0, k1, partitionable, 2, 0)
     at: Any = place
-    for r in range(rounds - 1, -1, -1):
-        fill_bits(subs[r, 0], subs[r, 1], partitionable, words)
-        tally[:] = 0
+    for r in range(subs.shape[1] - 1, -1, -1):
+        fill_bits(subs[0, r, 0], subs[0, r, 1], partitionable, words)
+        for d in range(2048):
+            tally[d] = 0
         for i in range(n):
             tally[words[i] >> HIGH] += 1
         digit, below = 0, 0
@@ -177,19 +183,23 @@ def _item(k0: Any, k1: Any, rounds: int, partitionable: bool, n: int, place: int
         for i in range(n):
             near[found] = (np.uint64(words[i]) << HALF) | np.uint64(i)
             found += 1 if words[i] >> HIGH == digit else 0
-        # Words and their places, sorted: equal words keep the order of their places.
-        at = np.int64(np.sort(near[:found])[at - below] & WORD)
+        # The few pairs of that digit in order: equal words keep the order of their places.
+        for i in range(1, found):
+            pair, j = near[i], i - 1
+            while j >= 0 and near[j] > pair:
+                near[j + 1] = near[j]
+                j -= 1
+            near[j + 1] = pair
+        at = np.int64(near[at - below] & WORD)
     return int(at)
 
 
-@kernel("int64(uint32, uint32, int64, boolean, int64, int64)")
-def _place(k0: Any, k1: Any, rounds: int, partitionable: bool, n: int, item: int) -> int:
+@kernel("int64(uint32[:,:,::1], boolean, int64, int64)")
+def _place(subs: Any, partitionable: bool, n: int, item: int) -> int:
     words = np.empty(n, dtype=np.uint32)
     at = item
-    for _ in range(rounds):
-        s0, s1 = child_of(k0, k1, partitionable, 2, 1)
-        k0, k1 = child_of(k0, k1, partitionable, 2, 0)
-        fill_bits(s0, s1, partitionable, words)
+    for r in range(subs.shape[1]):
+        fill_bits(subs[0, r, 0], subs[0, r, 1], partitionable, words)
         mine = words[at]
         smaller = 0
         for i in range(n):
