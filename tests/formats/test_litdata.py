@@ -13,6 +13,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cli.command import run
 from tests.formats.indexed_cases import (
     LARGEST,
     MANY,
@@ -172,3 +173,15 @@ def test_two_hundred_thousand_broken_files() -> None:
     files = {name: FILES[name] for name in ("index.json", "chunk-0-2.bin")}
     codes = {look_at(open_file, one, "chunk-0-2.bin") for one in broken(files, 7, MANY)}
     assert codes > {"", "LIT001", "LIT005", "LIT006", "LIT007", "LIT008"}
+
+
+def test_verify_and_inspect_tell_what_the_reader_drops(tmp_path: Path) -> None:
+    for command in ("verify", "inspect"):
+        told = run(command, str(GOLDEN), "--json")
+        assert told.status == 0
+        (finding,) = [one for one in told.json["findings"] if one["code"] == "LIT020"]
+        assert (finding["severity"], finding["path"]) == ("information", "index.json")
+        assert "of 2049, 344 (100.00 %)" in finding["message"]
+    write(tmp_path, "litdata", [[[1] * 2049 * 3]], "uint16")
+    (finding,) = run("verify", str(tmp_path), "--json").json["findings"]
+    assert finding["message"].startswith("with blocks of 4097,")  # nothing is lost with 2049

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tokenreel.errors import FormatError
 from tokenreel.spans import Flag
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class Pieces:
 def pieces(table: SpanTable, corpus: Corpus) -> Pieces:
     """Return a table's stored extents cut at shard edges, in the table's order; padding leaves a gap.
 
-    The table is checked against the corpus first (`OrderError` ORD003, ORD004). Cost: O(extents + shard edges crossed).
+    The table is checked against the corpus first (`OrderError` ORD003, ORD004); shards whose ids do not lie end to end in a
+    file have no such ranges (`FormatError` FLT011). Cost: O(extents + shard edges crossed).
     """
     import numpy as np
 
@@ -62,7 +64,10 @@ def pieces(table: SpanTable, corpus: Corpus) -> Pieces:
     shard, low, high, parent = shard[keep], low[keep], high[keep], parent[keep]
     starts = np.zeros(len(edges) - 1, dtype=np.int64)
     for number in np.unique(shard).tolist():
-        starts[number] = corpus.shard(number).byte_at(0)[1]
+        shard_read = corpus.shard(number)
+        if not shard_read.contiguous:
+            raise FormatError("FLT011", path=corpus.path, shard=shard_read.name)
+        starts[number] = shard_read.byte_at(0)[1]
     return Pieces(
         _readonly(shard.astype(np.int32)),
         _readonly(starts[shard] + (low - edges[shard]) * corpus.dtype.itemsize),

@@ -243,7 +243,7 @@ class ShardMemory:
 
 def _end_to_end(shard: Shard) -> tuple[str, int] | None:
     """Return file and offset of a shard's first id, or None unless all its ids follow one another there."""
-    if shard.tokens == 0:
+    if shard.tokens == 0 or not shard.contiguous:
         return None
     path, begin = shard.byte_at(0)
     last = begin + (shard.tokens - 1) * shard.dtype.itemsize

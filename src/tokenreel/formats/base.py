@@ -143,6 +143,11 @@ class Shard(Protocol):
         """Sequences; equal to documents where the format has none."""
         ...
 
+    @property
+    def contiguous(self) -> bool:
+        """Whether all ids lie end to end in one file, from `byte_at(0)` on, as they are read; else they are put together."""
+        ...
+
     def check_table(self) -> None:
         """Validate the whole table once; raises `FormatError` at the first problem, and again at every later call."""
         ...

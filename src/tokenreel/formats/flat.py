@@ -32,6 +32,7 @@ class FlatShard:
     """
 
     boundary = Boundary()
+    contiguous = True
 
     def __init__(self, format_name: str, path: str, reader: Reader, dtype: str, begin: int) -> None:
         self.format = format_name

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 FORMAT = "litdata"
 WORD = 4
+BLOCKS = (2049, 4097, 8193)
+"""Block sizes that `notices` counts for: a row of 2,048, 4,096 and 8,192 inputs, and the token after it."""
 
 
 def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
@@ -163,6 +165,20 @@ class LitDataShard(TableShard):
                     found=int(offsets[k + 1]),
                 )
         return None
+
+
+def notices(store: Store, found: Sequence[Found]) -> list[Problem]:
+    """Return what is no error and worth knowing of a folder of chunks: how many ids LitData's reader drops (LIT020)."""
+    out = []
+    for index in dict.fromkeys(_index_of(shard.files[0]) for shard in found):
+        chunks = [chunk for path, chunk in parsed(store, index, parse_index).items() if path == chunk.path]
+        total = sum(chunk.tokens for chunk in chunks)
+        lost = {block: sum(chunk.tokens % block for chunk in chunks) for block in BLOCKS}
+        if any(lost.values()):
+            said = "; ".join(f"of {block}, {count} ({count / total:.2%})" for block, count in lost.items() if count)
+            message = f"with blocks {said} of {total} ids are never read".replace("%", " %")
+            out.append(Problem("LIT020", index, message))
+    return out
 
 
 def lost_to_blocks(store: Store, index: str, block: int) -> list[Problem]:

@@ -22,7 +22,6 @@ class LoadedShard(TableShard):
     """
 
     contiguous = False
-    """Whether the ids lie end to end in one file, from `byte_at(0)` on, as they are read."""
     _table: Edges = np.empty(0, dtype=np.int64)
 
     def _load(self) -> Edges:

@@ -122,6 +122,7 @@ class MegatronShard:
 
     format = FORMAT
     boundary = Boundary(table=True)
+    contiguous = True
 
     def __init__(
         self, store: Store, prefix: str, idx: Reader, payload: Reader, examined: Examined, accepted: frozenset[str]

@@ -31,6 +31,8 @@ class TableShard:
     """
 
     boundary = Boundary(table=True)
+    contiguous = True
+    """Whether all ids lie end to end in one file, from `byte_at(0)` on, as they are read."""
     vocab: int | None = None
     """Ids are below this, where the file says so."""
 

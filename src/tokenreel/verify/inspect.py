@@ -15,7 +15,7 @@ from tokenreel.verify.finding import Findings
 from tokenreel.verify.histogram import histogram_lines
 from tokenreel.verify.options import known_dtype
 from tokenreel.verify.other_files import what_is_there
-from tokenreel.verify.pairs import check_structure
+from tokenreel.verify.pairs import check_structure, tell_notices
 from tokenreel.verify.stream import BLOCK_DOCUMENTS, choose_documents, read_pieces, read_sample
 from tokenreel.verify.streamed import PIECE_QUICK, StreamUnit
 from tokenreel.verify.target import no_such_split, open_target
@@ -197,6 +197,7 @@ def inspect(
                 hint="tokenreel formats",
             )
         check_structure(target, findings)
+        tell_notices(target, findings)
         opened = list(target.opened())
         notes = [*_notes(target, opened), *_check_vocabulary(target, findings, vocab, sample, seed)]
         lengths = Lengths()

@@ -50,6 +50,16 @@ def check_structure(target: Target, findings: Findings) -> None:
             findings.caught(error, target.store.root)
 
 
+def tell_notices(target: Target, findings: Findings) -> bool:
+    """Add what a format finds worth knowing of a sound folder of its shards; False: that is information, no check."""
+    for name in sorted({found.format for found in target.files}) if target.whole and not target.broken else ():
+        notices = getattr(importlib.import_module(format_named(name).module), "notices", None)
+        mine = [found for found in target.files if found.format == name]
+        for problem in notices(target.store, mine) if notices is not None else ():
+            findings.add(_as_finding(problem, mine[0], accepted=True))
+    return False
+
+
 def _check_streams(target: Target, findings: Findings) -> None:
     """Find the documents of streams, and add what prevents it."""
     for unit in target.shards:

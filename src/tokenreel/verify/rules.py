@@ -9,7 +9,7 @@ from tokenreel.verify.agreement import check_agreement, check_lossless, check_sh
 from tokenreel.verify.attested import check_sizes
 from tokenreel.verify.files import check_layout, check_named, check_parts, check_unnamed, tokenizer_file
 from tokenreel.verify.manifest import check_manifest
-from tokenreel.verify.pairs import check_dtype_rule, check_dtypes, check_names, check_structure
+from tokenreel.verify.pairs import check_dtype_rule, check_dtypes, check_names, check_structure, tell_notices
 from tokenreel.verify.receipts import check_inputs, check_receipt_shards, check_receipts
 from tokenreel.verify.totals import check_complete, check_spelling, check_stats, check_tokenizer
 
@@ -56,6 +56,7 @@ RULES: tuple[Rule, ...] = (
         lambda target: target.shards or not target.built,
         whole=False,
     ),
+    Rule("what is worth knowing of these formats", ("LIT020",), tell_notices),
     Rule("one integer type, and the recorded one", ("TOK002", "TOK025"), check_dtypes, _readable, whole=False),
     Rule(
         "the integer type is what the tokenizer's largest id gives",

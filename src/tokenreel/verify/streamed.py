@@ -55,6 +55,8 @@ def open_stream(
 class StreamUnit:
     """The stream of several files as a `Shard`; positions count over all of them."""
 
+    contiguous = False
+
     def __init__(
         self,
         store: Store,
