@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenreel.demo.orders import order
 from tokenreel.demo.packing import pack
+from tokenreel.demo.replay import replay
 from tokenreel.demo.texts import write_texts
 from tokenreel.demo.training import train_and_kill
 from tokenreel.errors import UsageError
@@ -50,7 +51,7 @@ id = "id"
 
 MARKER = ".tokenreel-demo"
 """A file that says that a folder is the demo's own, and may be played in again."""
-OURS = frozenset({MARKER, "recipe.toml", "text", "corpus", "orders", "training"})
+OURS = frozenset({MARKER, "recipe.toml", "text", "corpus", "orders", "training", "replay"})
 
 
 @dataclass
@@ -85,7 +86,7 @@ class Act:
 def gather(stage: Stage) -> dict[str, Any]:
     """Write text that every machine has, and a recipe over it."""
     # What an earlier demo built may be what it broke and did not come to restore.
-    for name in ("corpus", "orders", "training"):
+    for name in ("corpus", "orders", "training", "replay"):
         shutil.rmtree(stage.folder / name, ignore_errors=True)
     (stage.folder / "text").mkdir(parents=True, exist_ok=True)
     files = write_texts(stage.folder / "text")
@@ -173,6 +174,7 @@ ACTS: tuple[Act, ...] = (
     Act("Order: Megatron's and MaxText's index files, compared; a mixture", order),
     Act("Train, kill -9, resume: the same labels, the same losses", train_and_kill),
     Act("Pack: documents in rows, two ways", pack),
+    Act("Replay: index, delete, rebuild from text, prove it the same; trace", replay),
     Act("Break it, catch it, restore it", damage),
 )
 
