@@ -208,11 +208,10 @@ def test_forks_while_batches_are_made(corpus: Corpus) -> None:
 
 
 EXITS = {
-    "end": "",
+    "end": "feed = None",
     "exception": "raise SystemExit(3)",
     "exit": "import os; os._exit(3)",
     "in a thread": "import threading; threading.Thread(target=lambda: next(feed)).start()",
-    "unread": "feed = None",
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tokenreel.spans import SpanTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -80,13 +80,11 @@ def batches(
     gather: Gathers,
     buffers: Lends,
     first: int,
-    resolved: Callable[[SpanTable], SpanTable] | None = None,
 ) -> Iterator[Batch]:
     """Yield the batches of one rank from step `first` on, to the end of `steps`.
 
     The order is asked for the spans of one step, then of four, of sixteen, as far as `ROWS` and `EXTENTS` go: the first
-    batch comes soon, and later ones cost no more than a slice of a table. `resolved` is what splits extents at the edges of
-    documents, for rows that need it: done for many steps at once.
+    batch comes soon, and later ones cost no more than a slice of a table.
     """
     step, ask = first, 1
     while not steps.over(step):
@@ -96,8 +94,6 @@ def batches(
         ids.flags.writeable = False
         table, sources = spans_of(order, ids), order.components_at(ids)
         sources.flags.writeable = False
-        if resolved is not None:
-            table = resolved(table)
         row = 0
         for number, (begin, count) in enumerate(ranges):
             end = row + len(placed_ids[number])

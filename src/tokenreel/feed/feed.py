@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from tokenreel.errors import StateError
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from tokenreel.feed.state import State
     from tokenreel.order.protocol import Order
     from tokenreel.pack.policy import RowPolicy
-    from tokenreel.spans import DocTable, SpanTable
 
 
 class Feed:
@@ -70,7 +68,6 @@ class Feed:
         self._process = os.getpid()
         self._closed = False
         self._owned = owned
-        self._tables: tuple[DocTable, ...] | None = None
 
     # -- where it stands ------------------------------------------------------------------------------------------------
 
@@ -191,18 +188,7 @@ class Feed:
     def _batches(self, step: int) -> Iterator[Batch]:
         if self._gatherer is None:
             self._gatherer = self._new_gatherer()
-        buffers = self._new_buffers()
-        return batches(self.order, self.steps, self.share, self._gatherer, buffers, step, self._resolver())
-
-    def _resolver(self) -> Callable[[SpanTable], SpanTable] | None:
-        """Return what splits extents at document edges, where rows need it; it knows nothing of the feed."""
-        if not self.policy.by_document:
-            return None
-        from tokenreel.corpus.resolve import resolve
-
-        if self._tables is None:
-            self._tables = tuple(corpus.table() for corpus in self.corpora)
-        return partial(resolve, tables=self._tables)
+        return batches(self.order, self.steps, self.share, self._gatherer, self._new_buffers(), step)
 
     def _next_made(self) -> Batch | None:
         if self._prefetch is None and self._made is None:
