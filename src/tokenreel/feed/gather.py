@@ -13,7 +13,7 @@ from tokenreel.feed.gather_shards import ShardMemory
 from tokenreel.feed.gather_stored import KINDS
 from tokenreel.pack.policy import RowPolicy, row_policy
 from tokenreel.pack.rows import fills, finish, lay_out
-from tokenreel.spans import UNRESOLVED, Flag
+from tokenreel.spans import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokenreel.corpus.corpus import Corpus
+    from tokenreel.feed.gather_documents import DocumentEdges
     from tokenreel.feed.gather_weights import ShardWeights
     from tokenreel.spans import SpanTable
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 INT32_MAX = (1 << 31) - 1
 DTYPES = ("int32", "int64")
+QUICK_EXTENTS = 1024
 _NONE, _NO_PIECES = np.empty(0, dtype=np.int64), np.empty((0, 5), dtype=np.int64)
 
 
@@ -80,7 +82,7 @@ class Gatherer:
         self.dtype = _dtype(dtype)
         self.vocab = vocab
         self._corpora = tuple(corpora)
-        self._tables: list[Any] = []
+        self._documents: DocumentEdges | None = None
         self._memory = ShardMemory(self._corpora, maps)
         self._tables_of_shards = row_tokens, self._memory.corpora, self._memory.edges, self._memory.shards
         self._bound()
@@ -119,9 +121,12 @@ class Gatherer:
         return arrays
 
     def _quick(self, table: SpanTable, arrays: Arrays) -> bool:
-        """Gather in one call, where all shards are mapped already and there is one thread; False where nothing was done."""
+        """Gather in one call, where that is faster: all shards are mapped already, extents are few, there is one thread.
+
+        Return False where nothing was done.
+        """
         known = self._memory.quick
-        if known is None or self._pool is not None:
+        if known is None or self._pool is not None or len(table.begin) > QUICK_EXTENTS:
             return False
         bases, files = known
         for file in files:
@@ -179,14 +184,13 @@ class Gatherer:
 
     def _resolved(self, table: SpanTable) -> SpanTable:
         """Return the table with every extent inside one document."""
-        from tokenreel.corpus.resolve import resolve
+        if self._documents is None:
+            from tokenreel.feed.gather_documents import DocumentEdges
 
-        loose = (table.document == UNRESOLVED) & ((table.flags & Flag.PAD) == 0)
-        if not bool(loose.any()):
-            return table
-        if not self._tables:
-            self._tables = [corpus.table() for corpus in self._corpora]
-        return resolve(table, self._tables)
+            if not bool(((table.document < 0) & ((table.flags & Flag.PAD) == 0)).any()):
+                return table
+            self._documents = DocumentEdges(self._corpora)
+        return self._documents.resolve(table)
 
     def _bound(self) -> None:
         """Have ids checked where the stored type can hold one that must not be."""
