@@ -11,6 +11,7 @@ The names of the fields are not published. Taken: objects with ``shard`` (``shar
 from __future__ import annotations
 
 import re
+from array import array
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tokenreel.formats.llmc import open_file as open_llmc
 from tokenreel.store import loads_strict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -98,24 +99,32 @@ def document_tables(store: Store, sidecars: Iterable[str], sizes: Mapping[str, i
 
 def _by_shard(store: Store, path: str) -> Entries:
     """Return the (offset, length) rows of each shard that a table names, sorted by offset."""
-    data = store.read(path)
-    items: Any
-    if path.endswith(DOCS):
-        lines = data.split(b"\n")
-        items = [
-            loads_strict(line, f"{store.root}/{path}, line {k}") for k, line in enumerate(lines, 1) if line.strip()
-        ]
-    else:
-        value = loads_strict(data, f"{store.root}/{path}")
-        items = value.get("documents") if isinstance(value, dict) else value
-        if not isinstance(items, list):
-            raise sidecar_error(store, "SID001", path, expected="a list of documents", found=type(items).__name__)
     folder = path.rpartition("/")[0]
-    rows: dict[str, list[tuple[int, int]]] = {}
-    for number, item in enumerate(items):
+    rows: dict[str, array[int]] = {}
+    for number, item in enumerate(_items(store, path)):
         shard, offset, length = entry_of(store, path, number, item)
-        rows.setdefault(f"{folder}/{shard}" if folder else shard, []).append((offset, length))
-    return {shard: np.array(sorted(found), dtype=np.int64).reshape(-1, 2) for shard, found in rows.items()}
+        found = rows.setdefault(f"{folder}/{shard}" if folder else shard, array("q"))
+        found.extend((offset, length))
+    return {shard: _sorted(np.frombuffer(found, dtype=np.int64).reshape(-1, 2)) for shard, found in rows.items()}
+
+
+def _sorted(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+
+
+def _items(store: Store, path: str) -> Iterator[Any]:
+    """Yield the entries of a table; one line of ``PREFIX_docs.jsonl`` at a time."""
+    data = store.read(path)
+    if path.endswith(DOCS):
+        for number, line in enumerate(data.split(b"\n"), 1):
+            if line.strip():
+                yield loads_strict(line, f"{store.root}/{path}, line {number}")
+        return
+    value = loads_strict(data, f"{store.root}/{path}")
+    items = value.get("documents") if isinstance(value, dict) else value
+    if not isinstance(items, list):
+        raise sidecar_error(store, "SID001", path, expected="a list of documents", found=type(items).__name__)
+    yield from items
 
 
 def entry_of(store: Store, path: str, number: int, item: Any) -> tuple[str, int, int]:
