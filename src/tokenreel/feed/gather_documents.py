@@ -81,8 +81,8 @@ class DocumentEdges:
                     break
                 if used == FULL:
                     capacity *= 2
-        columns = (column[:used] for column in (corpus, begin, length, document, start, flags))
-        return SpanTable(splits, *columns)
+        end = slice(used)
+        return SpanTable(splits, corpus[end], begin[end], length[end], document[end], start[end], flags[end])
 
     def _refused(self, table: SpanTable) -> SpanTable:
         from tokenreel.corpus.resolve import resolve

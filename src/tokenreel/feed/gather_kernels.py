@@ -121,9 +121,10 @@ def cut(  # noqa: PLR0913, PLR0917
 
     Shards in use are put into `seen`, each once, and bear `stamp`.
     """
-    return cut_all(
+    done: tuple[int, int, int] = cut_all(
         splits, corpus, begin, length, flags, row_tokens, stamp, corpora, edges, shards, bases, first, pieces, seen
-    )  # type: ignore[no-any-return]
+    )
+    return done
 
 
 @inlined

@@ -76,7 +76,8 @@ class ShardMemory:
         shards = [len(one) for one in sizes]
         self.first_shard = np.concatenate(([0], np.cumsum(shards))).astype(np.int64)
         """First shard of each corpus, and the number of all."""
-        self.edges = np.concatenate([np.concatenate(([0], np.cumsum(one))) for one in sizes] or [[0]]).astype(np.int64)
+        edges = [np.concatenate(([0], np.cumsum(one))) for one in sizes]
+        self.edges = np.concatenate([np.empty(0, dtype=np.int64), *edges])
         """Where shards begin in their corpus's stream of all shards, and its end; corpus after corpus."""
         self.corpora = np.array(
             [

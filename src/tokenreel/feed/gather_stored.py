@@ -68,8 +68,7 @@ READERS = (stored_u8, stored_i8, stored_i16, stored_u16, stored_i32, stored_u32,
 @before_compiling
 def _lower() -> None:
     """Make the readers known to numba: an array over the memory itself."""
-    import numba
-    from numba import types
+    from numba import carray, types  # type: ignore[attr-defined]
     from numba.extending import intrinsic, overload
 
     @intrinsic
@@ -90,7 +89,7 @@ def _lower() -> None:
     def lower(reader: Any, dtype: Any) -> None:
         @overload(reader, strict=False, inline="always")
         def compiled(address: Any, count: Any) -> Any:  # noqa: ARG001
-            return lambda address, count: numba.carray(pointed(address), (count,), dtype)
+            return lambda address, count: carray(pointed(address), (count,), dtype)  # type: ignore[call-arg]
 
     for reader, kind in zip(READERS, KINDS, strict=True):
         lower(reader, kind.type)

@@ -241,7 +241,8 @@ def row_policy(said: str | Mapping[str, object] | RowPolicy) -> RowPolicy:
         return said
     if isinstance(said, str):
         return RowPolicy(kind=said)
-    if not isinstance(said, Mapping) or not isinstance(said.get("kind"), str):
+    table: Any = said
+    if not isinstance(table, Mapping) or not isinstance(table.get("kind"), str):
         expected = f"a kind ({', '.join(KINDS)}), or a table with one"
         raise RecipeError("RCP004", "row_policy", expected=expected, found=str(said), hint=HINT)
     known = {field.name for field in fields(RowPolicy)}
