@@ -47,21 +47,17 @@ class Recycled:
         self._kept = depth + KEPT
         self._rows = -1
         self._sets: list[Arrays] = []
-        self._next = 0
 
     def take(self, rows: int) -> Arrays:
         """Return buffers for a batch of `rows`."""
         if rows != self._rows:
-            self._rows, self._sets, self._next = rows, [], 0
-        count = len(self._sets)
-        for k in range(count):
-            number = (self._next + k) % count
-            arrays = self._sets[number]
+            self._rows, self._sets = rows, []
+        # The first that is free, not the next: the fewer are in turn, the likelier they are in the cache.
+        for arrays in self._sets:
             if _references(arrays) == _UNUSED:
-                self._next = number + 1
                 return dict(arrays)
         made = _fresh(self._policy.layout(rows, self._row_tokens, self._dtype))
-        if count < self._kept:
+        if len(self._sets) < self._kept:
             self._sets.append(made)
         return dict(made)
 
