@@ -11,11 +11,12 @@ documents.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.errors import FormatError
+from tokenreel.errors import FormatError, StorageError
 from tokenreel.formats.base import Found
 from tokenreel.formats.indexed import parsed
 from tokenreel.formats.loaded import LoadedShard, full_path
@@ -146,10 +147,10 @@ def contradiction(data: bytes, kind: np.dtype[Any]) -> str:
     '100 % of every second id are zero: wider ids look like that'
     """
     ids = np.frombuffer(data, kind)
-    if len(ids) < 4:
+    if len(ids) < _EVIDENCE:
         return ""
-    share = float((ids[1::2] == 0).mean())
-    if kind.itemsize < 8 and share >= _INTERLEAVED:
+    share, others = (float((ids[k::2] == 0).mean()) for k in (1, 0))
+    if kind.itemsize < 8 and share >= _INTERLEAVED and others <= 0.6 * share:
         return f"{share:.0%} of every second id are zero: wider ids look like that".replace("%", " %")
     share = float(((ids < 0) | (ids >= _NO_VOCABULARY)).mean())
     if share >= _INTERLEAVED and kind.itemsize > 2:
@@ -157,6 +158,8 @@ def contradiction(data: bytes, kind: np.dtype[Any]) -> str:
     return ""
 
 
+_EVIDENCE = 32
+"""Ids that say something about their width."""
 _INTERLEAVED = 0.4
 _NO_VOCABULARY = 1 << 24
 
@@ -217,7 +220,7 @@ def _open(store: Store, path: str, dtype: np.dtype[Any] | None, accept: Collecti
     info = info_of(store, path)
     reader = _reader(store, path, info)
     try:
-        count, columns = _header(store, reader, info)
+        count, begin, columns = _header(store, reader, info)
         column = token_column(columns)
         if column is None:
             names = ", ".join(f"{one.name}: {one.encoding}" for one in columns)
@@ -227,7 +230,7 @@ def _open(store: Store, path: str, dtype: np.dtype[Any] | None, accept: Collecti
             known = ", ".join(BYTES_DTYPES)
             expected = f"bytes of {known}" if dtype is not None else "an array of integers in one dimension"
             raise _wrong(store, "MDS008", reader, expected, f"{column.name}: {column.encoding}")
-        records = Records(reader, count, columns, columns.index(column), shape)
+        records = Records(reader, count, begin, columns, columns.index(column), shape)
         records.check_sizes()
         if dtype is None:
             dtype = records.dtype()
@@ -254,8 +257,9 @@ def _reader(store: Store, path: str, info: ShardInfo | None) -> Reader:
             return store.reader(path)
         expected = f"an {INDEX} that names it, for its size"
         raise FormatError("MDS002", path=full_path(store, path), expected=expected)
-    if store.exists(info.raw.path):
-        said, reader = info.raw, store.reader(info.raw.path)
+    raw = _there(store, info.raw.path)
+    if raw is not None:
+        said, reader = info.raw, raw
     elif info.packed is not None and store.exists(info.packed.path):
         said, reader = info.packed, store.reader(info.packed.path)
     else:
@@ -279,8 +283,17 @@ def _reader(store: Store, path: str, info: ShardInfo | None) -> Reader:
         raise
 
 
-def _header(store: Store, reader: Reader, info: ShardInfo | None) -> tuple[int, tuple[Column, ...]]:
-    """Return the number of records and the columns that a shard says; checked against its size and its index."""
+def _there(store: Store, path: str) -> Reader | None:
+    try:
+        return store.reader(path)
+    except StorageError as error:
+        if error.code != "STO001":
+            raise
+        return None
+
+
+def _header(store: Store, reader: Reader, info: ShardInfo | None) -> tuple[int, int, tuple[Column, ...]]:
+    """Return the number of records, where they begin, and the columns that a shard says; checked against its size and its index."""
     if reader.size < 8:
         raise _wrong(store, "MDS003", reader, "a number of records and their offsets", f"{reader.size} bytes", 0)
     count = int.from_bytes(reader.read(0, 4), "little")
@@ -301,7 +314,7 @@ def _header(store: Store, reader: Reader, info: ShardInfo | None) -> tuple[int, 
         raise _wrong(store, "MDS005", reader, expected, found, table)
     if info is not None and info.samples != count:
         raise _wrong(store, "MDS006", reader, f"{info.samples} records, as {INDEX} says", count, 0)
-    return count, columns
+    return count, first, columns
 
 
 def _words(info: ShardInfo | None) -> str:
@@ -309,8 +322,13 @@ def _words(info: ShardInfo | None) -> str:
 
 
 def _config(reader: Reader, begin: int, end: int) -> tuple[Column, ...] | None:
+    return _described(reader.read(begin, end - begin))
+
+
+@lru_cache(16)  # all shards of a folder say the same
+def _described(config: bytes) -> tuple[Column, ...] | None:
     try:
-        value = json.loads(reader.read(begin, end - begin))
+        value = json.loads(config)
     except (ValueError, RecursionError):
         return None
     return columns_of(value) if isinstance(value, dict) else None
@@ -319,7 +337,7 @@ def _config(reader: Reader, begin: int, end: int) -> tuple[Column, ...] | None:
 def _own_columns(store: Store, path: str) -> tuple[Column, ...] | None:
     reader = store.reader(path)
     try:
-        return _header(store, reader, None)[1]
+        return _header(store, reader, None)[2]
     except FormatError:
         return None
     finally:

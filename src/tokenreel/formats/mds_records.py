@@ -31,6 +31,8 @@ class Records:
 
     reader: Reader
     count: int
+    begin: int
+    """Byte of the first record."""
     columns: tuple[Column, ...]
     number: int
     """Of the column with the ids."""
@@ -76,7 +78,7 @@ class Records:
             size = said[0].itemsize * said[1]
             if size != self.column.size:
                 raise _error(self, 0, 0, f"{size} bytes a record, of {self.column.encoding}", self.column.size)
-        begin = int(self.offsets(0, 0)[0])
+        begin = self.begin
         room = self.reader.size - begin
         if room < self.count * self.fixed or (room != self.count * self.fixed and not self.varying):
             expected = f"{self.count} records of {self.fixed} bytes{' and more' if self.varying else ''}"
@@ -97,13 +99,18 @@ class Records:
         if self.varying != (self.number,):
             return None
         if self.shape is None:
-            return self.reader.size - int(self.offsets(0, 0)[0]) - self.count * self.fixed
+            return self.reader.size - self.begin - self.count * self.fixed
         total = 0
         for i in range(0, self.count, CHUNK):
-            lengths = np.diff(self.offsets(i, min(self.count, i + CHUNK))) - self.fixed - (self.shape[0] is None) - 1
-            rooms = [lengths - step for step in (1, 2, 4, 8)]
-            fits = [room < width << bits for room, bits in zip(rooms, (8, 16, 32), strict=False)]
-            total += int(np.select(fits, rooms[:3], rooms[3]).sum())
+            offsets = self.offsets(i, min(self.count, i + CHUNK))
+            rooms = np.diff(offsets) - (self.fixed + (self.shape[0] is None) + 2)
+            # A length of up to 255 takes one byte, a longer one two, four or eight.
+            for bits, more in ((8, 1), (16, 2), (32, 4)):
+                long = rooms >= width << bits
+                if not long.any():
+                    break
+                rooms -= more * long
+            total += int(rooms.sum())
         return total
 
     def sample(self, most: int) -> bytes:
