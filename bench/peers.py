@@ -29,6 +29,8 @@ PEERS = {
     "litdata": ("litdata", ("litdata", "torch", "tokenizers", "numpy")),
     "streaming": ("torch, transformers, brotli, snappy, zstd, catalogue", ("mosaicml-streaming", "torch", "numpy")),
     "levanter": ("tensorstore", ("tensorstore", "numpy")),
+    "duckdb": ("duckdb", ("duckdb", "numpy", "pyarrow")),
+    "polars": ("polars", ("polars", "numpy", "pyarrow")),
     "maxtext": ("maxtext.input_pipeline._mmap_datasource", ("maxtext", "grain", "numpy")),
 }
 # Wheels that ask for a newer Python than the part that is measured needs: unpacked beside the environment and put on its path.
