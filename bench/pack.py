@@ -89,7 +89,7 @@ def packers(contest: Contest, rounds: int) -> tuple[str, Run]:
                 )
         counts = {"plain": 100_000, "Grain": 20_000}
         speed = {
-            name: [counts.get(name.split(maxsplit=1)[0], MILLION) / run["cpu"] for run in runs]
+            name: [counts.get(name.replace(",", "").split(maxsplit=1)[0], MILLION) / run["cpu"] for run in runs]
             for name, runs in sides.items()
         }
         ours = median(speed["tokenreel bestfit"])

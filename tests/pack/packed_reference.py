@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenreel.order.keyed import KeyedPermutation
+from tokenreel.pack.bestfit import visits
 from tokenreel.pack.packed_policy import Packing
-from tokenreel.pack.plan import TIES
 
 Row = list[tuple[int, int, int]]
 
@@ -78,8 +77,9 @@ def window_rows(documents: list[int], lengths: list[int], packing: Packing, seed
 
 def bestfit(pieces: Row, packing: Packing, about: Any) -> list[Row]:
     seed, number, documents = about
-    order = KeyedPermutation(len(documents), seed ^ TIES, number).at(range(len(documents))).tolist()
-    rank = {documents[k]: place for place, k in enumerate(order)}
+    blocks, flips = visits(len(documents), seed, number)
+    order = [64 * b + (i ^ f) for b, f in zip(blocks.tolist(), flips.tolist(), strict=True) for i in range(64)]
+    rank = {documents[k]: place for place, k in enumerate(order) if k < len(documents)}
     rows: list[Row] = []
     arrived: list[tuple[int, int]] = []  # (since when, room left) of each row
     for clock, piece in enumerate(sorted((p for p in pieces if p[2]), key=lambda p: (-p[2], rank[p[0]]))):
@@ -92,8 +92,7 @@ def bestfit(pieces: Row, packing: Packing, about: Any) -> list[Row]:
             arrived.append((clock, left))
         rows[row].append(piece)
         arrived[row] = (clock, left - piece[2])
-    ordered = [sorted(row, key=lambda p: rank[p[0]]) for row in rows]
-    return sorted(ordered, key=lambda row: min(p[0] for p in row))
+    return sorted((sorted(row) for row in rows), key=lambda row: row[0][0])
 
 
 def firstfit(pieces: Row, packing: Packing, about: Any) -> list[Row]:

@@ -245,7 +245,7 @@ def test_numbers_that_never_change() -> None:
 
 
 ROWS = 36
-FIRST_ROWS: list[Row] = [[(3, 32, 6)], [(3, 0, 32)], [(26, 0, 32)], [(20, 0, 16), (11, 32, 16)]]
+FIRST_ROWS: list[Row] = [[(3, 32, 6)], [(3, 0, 32)], [(26, 0, 32)], [(12, 0, 30)]]
 CONCAT = [20, 2, 11, 25, 27, 8, 23, 17]
 
 

@@ -15,7 +15,7 @@ from tests.order.laws import Table
 from tests.pack.packed_reference import reference_rows
 from tokenreel.errors import OrderError
 from tokenreel.order.kernels import kernel
-from tokenreel.pack.bestfit import best_fit
+from tokenreel.pack.bestfit import best_fit, visits
 from tokenreel.pack.decompose import pieces_of
 from tokenreel.pack.greedy import greedy_packs
 from tokenreel.pack.packed import packed
@@ -100,6 +100,19 @@ def test_seeds_decide_among_equals_alone() -> None:
     assert rows[0] != rows[1]
     held = [sorted(sorted(n for _, _, n in row) for row in side) for side in rows]
     assert held[0] == held[1]
+
+
+@pytest.mark.parametrize("n", [0, 1, 63, 64, 65, 1000])
+def test_every_document_comes_once(n: int) -> None:
+    seen = []
+    for seed in (None, 0, 7):
+        blocks, flips = visits(n, seed, 3)
+        order = [64 * b + (i ^ f) for b, f in zip(blocks.tolist(), flips.tolist(), strict=True) for i in range(64)]
+        kept = [one for one in order if one < n]
+        assert sorted(kept) == list(range(n))
+        seen.append(kept)
+    assert seen[0] == list(range(n))
+    assert n < 2 or seen[1] != seen[2]
 
 
 def test_best_fit_pads_little() -> None:

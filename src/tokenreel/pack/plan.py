@@ -14,23 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.order.kernels import inlined, kernel
-from tokenreel.order.keyed import KeyedPermutation
 from tokenreel.pack.bestfit import best_fit
 from tokenreel.pack.crop import aligned, crop
 from tokenreel.pack.decompose import decompose
 from tokenreel.pack.firstfit import first_fit
 from tokenreel.pack.greedy import greedy, refuse_longer
 from tokenreel.pack.packed_policy import CHUNKS, EXACT, FIRST, FITTING, FULL, NONE, WHOLE_CHUNKS, Packing
-from tokenreel.pack.plan_sizes import BLOCK, READ_I64, READ_U32, SHIFT, Sizes
+from tokenreel.pack.plan_sizes import BLOCK, READ_U32, SHIFT, Sizes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     I64 = npt.NDArray[np.int64]
     U32 = npt.NDArray[np.uint32]
-
-TIES = 0x7061636B
-"""Enters the seed of the permutation that decides who comes first among documents of one length."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,14 +115,12 @@ def plan_window(lengths: U32, packing: Packing, seed: int = 0, window: int = 0) 
     if policy == "levanter-greedy":
         return greedy(sizes, room, packing.segments or 0, drop=False)
     if policy == "firstfit":
-        order = np.arange(len(sizes), dtype=np.int64)
         row_of, rows = first_fit(sizes, room, packing.open_rows or 1)
     else:
-        order = KeyedPermutation(len(sizes), seed ^ TIES, window).at(np.arange(len(sizes)))
-        row_of, rows = best_fit(sizes, room, order)
+        row_of, rows = best_fit(sizes, room, seed, window)
     firsts = np.empty(rows, dtype=np.uint32)
     entries = np.empty(int(np.count_nonzero(sizes)), dtype=np.uint32)
-    _by_row(row_of, order, entries, firsts)
+    _by_row(row_of, entries, firsts)
     return entries, firsts
 
 
@@ -173,9 +167,9 @@ def _left_over(lengths: Any, room: int, kind: int, sizes: Any) -> None:
             sizes[k] = 0
 
 
-@kernel(f"void(int32[::1], {READ_I64}, uint32[::1], uint32[::1])")
-def _by_row(row_of: Any, order: Any, entries: Any, firsts: Any) -> None:
-    """Lay the documents out by row, rows by their first document as stored, in a row as `order` says."""
+@kernel("void(int32[::1], uint32[::1], uint32[::1])")
+def _by_row(row_of: Any, entries: Any, firsts: Any) -> None:
+    """Lay the documents out by row: rows by their first document, and in a row documents, as they are stored."""
     rows = len(firsts)
     number = np.full(rows, -1, dtype=np.int32)
     held = np.zeros(rows + 1, dtype=np.int32)
@@ -186,13 +180,13 @@ def _by_row(row_of: Any, order: Any, entries: Any, firsts: Any) -> None:
             if number[row] < 0:
                 number[row] = found
                 found += 1
+            row_of[k] = number[row]
             held[number[row] + 1] += 1
     for row in range(rows):
         held[row + 1] += held[row]
         firsts[row] = held[row]
-    for k in range(len(order)):
-        row = row_of[order[k]]
+    for k in range(len(row_of)):
+        row = row_of[k]
         if row >= 0:
-            place = number[row]
-            entries[held[place]] = order[k]
-            held[place] += 1
+            entries[held[row]] = k
+            held[row] += 1
