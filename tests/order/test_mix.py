@@ -214,6 +214,30 @@ def test_weights_changed_later_leave_cursors_where_they_were() -> None:
         assert numbers[components == c][0] == cursor
 
 
+def test_a_mixture_may_begin_with_cursors() -> None:
+    """Begun where another stood, it gives the samples that follow; finite components end as soon as they are used up."""
+    parts = (Component("a", endless(50, "00")), Component("b", StreamOrder.over(Table([41], "01"), 2), "stop"))
+    before = MixOrder(parts, (Phase(0, (3, 1)),), 1, 16)
+    assert before.length is not None
+    starts = tuple(before.cursors_at([41])[0].tolist())
+    order = MixOrder(parts, (Phase(0, (1, 1)),), 1, 16, starts=starts)
+    components, numbers = order.places_at(np.arange(order.length or 0))
+    assert order.cursors_at([0, order.length]).tolist() == [
+        list(starts),
+        [starts[0] + int((components == 0).sum()), 20],
+    ]
+    for c, start in enumerate(starts):
+        mine = numbers[components == c]
+        assert mine.tolist() == list(range(start, start + len(mine)))
+    plain = MixOrder(parts, (Phase(0, (1, 1)),), 1, 16)
+    assert order.fingerprint != plain.fingerprint
+    assert MixOrder(parts, (Phase(0, (1, 1)),), 1, 16, starts=(0, 0)).fingerprint == plain.fingerprint
+    assert order.fingerprint_until(3) != plain.fingerprint_until(3)
+    for wrong in ((1,), (-1, 0)):
+        with pytest.raises(OrderError, match="ORD002"):
+            MixOrder(parts, (Phase(0, (1, 1)),), 1, 16, starts=wrong)
+
+
 def test_the_same_weights_again_are_no_new_phase() -> None:
     parts = tuple(Component(f"c{k}", endless(50, f"{k:02}")) for k in range(2))
     one = MixOrder(parts, (Phase(0, (3, 1)),), 1, 16)
@@ -245,7 +269,8 @@ def mixtures(draw: Any) -> tuple[MixOrder, list[Table]]:
         Component("windows", WindowsOrder.over(tables[3], width, 4, io=BlockShuffle(2, 2)), "repeat", 1000.5),
     )
     rest = draw(phased)
-    order = MixOrder(parts, phases_of([1, 1, 1], rest), draw(st.integers(0, 99)), draw(st.integers(1, 9)), 90)
+    starts = draw(st.sampled_from([(), (0, 0, 0), (2, 30, 5)]))
+    order = MixOrder(parts, phases_of([1, 1, 1], rest), draw(st.integers(0, 99)), draw(st.integers(1, 9)), 90, starts)
     return order, tables
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import FrozenInstanceError, dataclass
-from itertools import accumulate
+from dataclasses import FrozenInstanceError, dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -217,6 +217,37 @@ def test_locate_equals_looking_at_every_sample(order: StreamOrder, data: st.Data
     columns = (hits.document, hits.sample, hits.extent, hits.begin, hits.length)
     assert all(column.dtype == np.int64 for column in columns)
     assert list(zip(*(column.tolist() for column in columns), strict=True)) == wanted
+
+
+@given(orders, st.data())
+def test_rows_may_begin_at_any_token(order: StreamOrder, data: st.DataObject) -> None:
+    """The same rows as of a stream without its first tokens, and documents are found where they are."""
+    origin = data.draw(st.integers(0, order.key.tokens))
+    moved = replace(order, origin=origin)
+    width, ahead = order.row_tokens, order.row_ahead
+    assert moved.length == max(0, (order.key.tokens - origin - ahead) // width)
+    assert moved.dropped == order.key.tokens - origin - (moved.length * width + ahead if moved.length else 0)
+    table = moved.spans(0, moved.length)
+    assert table.begin.tolist() == [origin + k * width for k in range(moved.length)]
+    assert moved.table is not None
+    edges = moved.table.offsets_at(np.arange(moved.key.documents + 1)).tolist()
+    documents = np.arange(moved.key.documents)
+    found = moved.locate(0, documents, 0, moved.length)
+    expected = []
+    for document, (head, tail) in enumerate(pairwise(edges)):
+        for k in range(moved.length):
+            low, high = max(head, origin + k * width), min(tail, origin + (k + 1) * width)
+            if low < high:
+                expected.append((document, k, low, high - low))
+    columns = (found.document, found.sample, found.begin, found.length)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected
+    assert (moved.fingerprint == order.fingerprint) == (origin == 0)
+
+
+@pytest.mark.parametrize("origin", [-1, 12])
+def test_rows_begin_in_the_stream(origin: int) -> None:
+    with pytest.raises(OrderError, match="ORD002"):
+        StreamOrder(CorpusKey("files", "00", 2, 11), row_tokens=5, origin=origin)
 
 
 def test_locate_needs_the_table_of_its_corpus() -> None:
