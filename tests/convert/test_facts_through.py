@@ -43,3 +43,11 @@ def test_there_and_back(source: Path, tmp_path: Path, name: str, table: Callable
     convert(tmp_path / "there", tmp_path / "back", to="olmo-uint16", dtype="uint16")
     have = [row.split(b",")[:4] for row in table(tmp_path / "back").splitlines()]
     assert have == [row.split(b",")[:4] for row in table(source).splitlines()]
+
+
+def test_names_that_say_a_split(source: Path, tmp_path: Path) -> None:
+    # modded-nanogpt looks for fineweb_train_*.bin
+    convert(source, tmp_path / "there", to="llmc", boundary="suffix=50256", options={"name": "fineweb_train"})
+    assert (tmp_path / "there" / "fineweb_train_000000.bin").is_file()
+    report = verify(tmp_path / "there", level="full")
+    assert not [finding for finding in report.findings if finding.severity == "error"], report.findings

@@ -28,7 +28,7 @@ def made(
 ) -> list[FinishedShard]:
     out = []
     for number, docs in enumerate(shards):
-        name = shard_name(number, WriteOptions("uint16", options={"name": "a/wiki"}))
+        name = "a/" + shard_name(number, WriteOptions("uint16", options={"name": "wiki"}))
         mine = None if facts is None else facts[number]
         files = write(open_writer, root, name, docs, facts=mine)
         out.append(FinishedShard(name, len(docs), sum(map(len, docs)), files))

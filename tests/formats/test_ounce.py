@@ -176,6 +176,12 @@ def test_the_manifest_that_is_written(tmp_path: Path) -> None:
         assert ours[split]["shards"] == [{key: entry[key] for key in keep} for entry in golden[split]["shards"]]
     assert tokenreel.open(tmp_path).splits == ("train", "val")
     assert shard_name(3, options) == "shard_00003"
+    (tmp_path / "mine.json").write_text('{"n": 13}')
+    ounce.finish_folder(tmp_path, shards, WriteOptions("uint16", options={"audit": str(tmp_path / "mine.json")}))
+    assert json.loads((tmp_path / "audit.json").read_text()) == {"n": 13}
+    for audit, code in (("absent", "STO001"), ([1], "USE003"), (str(GOLDEN / "README.md"), "MAN001")):
+        with pytest.raises(TokenreelError, match=code):
+            ounce.finish_folder(tmp_path, shards, WriteOptions("uint16", options={"audit": audit}))
 
 
 def test_writing_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

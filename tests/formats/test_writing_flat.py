@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import tokenreel
 from tests.formats.flat_cases import documents, write
-from tokenreel.errors import FormatError, StorageError
+from tokenreel.errors import FormatError, StorageError, UsageError
 from tokenreel.formats import FORMATS, llmc, llmc_write
+from tokenreel.formats.hobbylm_write import shard_name as hobbylm_shard_name
 from tokenreel.formats.llmc_write import open_writer, shard_name
 from tokenreel.formats.raw import open_npy, open_raw
 from tokenreel.formats.raw_write import open_npy_writer
@@ -97,6 +98,13 @@ def test_too_many_ids_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not list(tmp_path.iterdir())
     assert shard_name(4, WriteOptions("uint16")) == "shard_000004"
     assert shard_name(4, WriteOptions("uint16", options={"name": "dclm"})) == "dclm_000004"
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "/x", ".x", "a b", 3])
+def test_names_that_are_none(name: object) -> None:
+    for function in (shard_name, hobbylm_shard_name):
+        with pytest.raises(UsageError, match="USE003"):
+            function(0, WriteOptions("uint16", options={"name": name}))
 
 
 def test_magics_of_both_versions(tmp_path: Path) -> None:

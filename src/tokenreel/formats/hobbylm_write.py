@@ -15,7 +15,7 @@ from tokenreel.errors import FormatError
 from tokenreel.formats.base import WrittenFile
 from tokenreel.formats.hobbylm import DOCS, INDEX, prefix_of
 from tokenreel.formats.hobbylm_facts import line_of
-from tokenreel.formats.llmc_write import MOST, LlmcWriter
+from tokenreel.formats.llmc_write import MOST, LlmcWriter, name_given
 from tokenreel.formats.sink import SinkWriter
 from tokenreel.formats.writing import Holds
 from tokenreel.hashing import sha256_file
@@ -47,7 +47,7 @@ def open_writer(root: Path, name: str, options: WriteOptions) -> HobbylmWriter: 
 
 def shard_name(number: int, options: WriteOptions) -> str:
     """Return ``NAME_000001``, counted from 0; `NAME` is ``options.options["name"]``, ``corpus`` if left out."""
-    return f"{options.options.get('name') or 'corpus'}_{number:06d}"
+    return f"{name_given(options, 'corpus')}_{number:06d}"
 
 
 def _lines_path(name: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING
 
-from tokenreel.errors import FormatError
+from tokenreel.errors import FormatError, UsageError
 from tokenreel.formats.llmc import HEADER_BYTES, KINDS
 from tokenreel.formats.sink import SinkWriter
 from tokenreel.formats.writing import Holds
@@ -34,7 +35,15 @@ def open_writer(root: Path, name: str, options: WriteOptions) -> LlmcWriter:
 
 def shard_name(number: int, options: WriteOptions) -> str:
     """Return ``NAME_000001``, counted from 0; `NAME` is ``options.options["name"]``, ``shard`` if left out."""
-    return f"{options.options.get('name') or 'shard'}_{number:06d}"
+    return f"{name_given(options, 'shard')}_{number:06d}"
+
+
+def name_given(options: WriteOptions, default: str) -> str:
+    """Return ``options.options["name"]``, or the default; raises `UsageError` (USE003) for what is no plain file name."""
+    name = options.options.get("name") or default
+    if not isinstance(name, str) or not re.fullmatch(r"[\w][\w.+-]*", name):
+        raise UsageError("USE003", "the name of shards", expected="letters, digits, _ . + -", found=name)
+    return name
 
 
 class LlmcWriter(SinkWriter):

@@ -8,15 +8,16 @@ The fields are not published. Taken and written: ``train`` and ``val``, each wit
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenreel.errors import FormatError
+from tokenreel.errors import FormatError, UsageError
 from tokenreel.formats.sink import SinkWriter
+from tokenreel.store.atomic import read_error
 from tokenreel.store.jsonio import dumps_canonical, loads_strict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from tokenreel.formats.base import WrittenFile
     from tokenreel.formats.writing import FinishedShard, WriteOptions
@@ -96,7 +97,7 @@ def _unlike(store: Store, path: str, expected: str, found: str) -> FormatError:
 
 
 def write_manifest(root: Path, shards: Sequence[FinishedShard], options: WriteOptions) -> tuple[WrittenFile, ...]:
-    """Write ``manifest.json``, and ``audit.json`` from ``options.options["audit"]`` where that is given."""
+    """Write ``manifest.json``, and ``audit.json`` where ``options.options["audit"]`` is given: an object, or a path of one."""
     said: dict[str, Any] = {
         "format": "ounce-v1",
         "vocab": options.options.get("vocab") or 1 << 16,
@@ -124,8 +125,22 @@ def write_manifest(root: Path, shards: Sequence[FinishedShard], options: WriteOp
             }
     files: dict[str, object] = {MANIFEST: said}
     if options.options.get("audit") is not None:
-        files[AUDIT] = options.options["audit"]
+        files[AUDIT] = _audit(options.options["audit"])
     return tuple(_written(root, path, value) for path, value in files.items())
+
+
+def _audit(given: object) -> dict[str, Any]:
+    value = loads_strict(_read(given), given) if isinstance(given, str) else given
+    if not isinstance(value, dict):
+        raise UsageError("USE003", "the audit", expected="an object, or the path of one", found=type(value).__name__)
+    return value
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise read_error(path, error) from error
 
 
 def _is_val(name: str) -> bool:
