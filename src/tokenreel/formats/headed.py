@@ -37,7 +37,7 @@ class HeadedWriter(SinkWriter):
         self._sizes: list[npt.NDArray[np.uint32]] = []
         self._payload_bytes = 0
         self._file = self.sink(root, path)
-        self._payload = self.sink(root, f"{path}.records")
+        self._payload = self.sink(root, f"{path}.records", patched=True)  # copied, and only the copy is hashed
 
     def records(self, data: bytes | memoryview, sizes: npt.NDArray[np.int64]) -> None:
         """Append records. Raises `FormatError` (the code `full`) where the file would pass 2**32 - 1 bytes."""

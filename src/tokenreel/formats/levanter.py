@@ -112,7 +112,8 @@ class LevanterShard(TableShard):
     def __init__(self, store: Store, name: str, data: ZarrArray, offsets: ZarrArray, rows: int, tokens: int) -> None:
         self._data = data
         self._offsets = offsets
-        files = tuple(data.files(tokens)) + tuple(f"{name}/{part}/{METADATA}" for part in ("data", "offsets"))
+        described = (f"{name}/{part}/{METADATA}" for part in ("data", "offsets"))
+        files = (*data.files(tokens), *offsets.files(rows + 1), *described)
         super().__init__(
             store, Found(FORMAT, name, files), store.reader(f"{name}/data/{METADATA}"), data.dtype.str, 0, tokens, rows
         )
