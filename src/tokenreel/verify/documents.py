@@ -236,11 +236,8 @@ class _Home:
 def _homes(target: Target) -> Iterator[_Home]:
     """Yield the shards in the order of rows; a document of a stream is where it begins."""
     splits = target.splits()
-    manifest = target.manifest.value if target.manifest else None
-    unsplit = manifest is not None and set(manifest.splits) == {""}  # whatever names of files say
-    for name in sorted(splits, key=str.encode):
-        split = "" if unsplit else name
-        for found in splits[name]:
+    for split in sorted(splits, key=str.encode):
+        for found in splits[split]:
             shard = target.shard(found)
             if isinstance(shard, StreamUnit):
                 first = 0

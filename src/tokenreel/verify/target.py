@@ -173,8 +173,9 @@ class Target:
         """What has documents: the shards, or of files that are one stream, one unit for each split."""
         if not self.streamed:
             return self.files
+        manifest = self.manifest.value if self.manifest else None
         names = splits_of((shard.name for shard in self.files), in_names=True)
-        if names is None:
+        if names is None or (manifest is not None and set(manifest.splits) == {""}):  # whatever names of files say
             return (stream_unit("", self.files),)
         by_name = {shard.name: shard for shard in self.files}
         return tuple(stream_unit(split, [by_name[name] for name in chosen]) for split, chosen in names.items())
