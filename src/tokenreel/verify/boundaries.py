@@ -73,7 +73,7 @@ def check_batch(ids: Ids, lengths: I64, boundary: Boundary, vocab: int | None) -
 
 def _beyond(ids: Ids, ends: I64, vocab: int | None) -> list[Trouble]:
     """Return ids that are negative, or not below the vocabulary."""
-    if not ids.size:
+    if not ids.size or (vocab is None and ids.dtype.kind == "u"):
         return []
     limit = np.iinfo(ids.dtype).max if vocab is None else min(max(vocab - 1, -1), np.iinfo(ids.dtype).max)
     low_enough = int(ids.max()) <= limit

@@ -284,7 +284,7 @@ def _read_shard(
             wanted.visit(found, first, ids, lengths)
         if streams.counter is not None:
             streams.counter.update(ids, lengths)
-        if len(ids):
+        if len(ids) and target.manifest is not None:
             highest = int(ids.max())
             largest = highest if largest is None else max(largest, highest)
         read.documents += len(lengths)
@@ -292,7 +292,8 @@ def _read_shard(
         wanted.tick(ids.nbytes if fills else 0, len(ids))
     for task in pending:
         task.result()
-    read.max_id[found.name] = largest
+    if target.manifest is not None:
+        read.max_id[found.name] = largest
     if fills:
         read.sha256[path] = digest.hexdigest()
         read.bytes += target.sizes[path]
