@@ -123,6 +123,27 @@ def test_a_run_file_says_its_policy(folder: Path, capsys: Any) -> None:
     assert [one["row_tokens"] for one in shown["corpora"][0]["packing"]] == [8, 32]
 
 
+def test_a_lineage_shows_every_packing(folder: Path, capsys: Any) -> None:
+    segments = "".join(
+        f"[[segment]]\nfirst = {4 * k}\nlast = {4 * k + 3}\nat_sample = 0\norder = {{ row_tokens = {row} }}\n"
+        for k, row in enumerate((16, 32))
+    )
+    path = written(folder, RUN + "[schedule]\nbatch = 2\n" + segments)
+    status, shown = call(capsys, "pack", "stats", path)
+    assert status == 0, shown
+    (facts,) = shown["corpora"]
+    assert [one["row_tokens"] for one in facts["packing"]] == [16, 32]
+
+
+def test_splits_are_shown_one_by_one(tmp_path: Path, capsys: Any) -> None:
+    for name, count in (("train", 30), ("validation", 9)):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "part-000000", lengths_of(count, count))
+    status, shown = call(capsys, "pack", "stats", tmp_path, "--seq-length", 16, "--policy", "concat")
+    assert status == 0, shown
+    assert [(one["corpus"], one["documents"]) for one in shown["corpora"]] == [("train", 30), ("validation", 9)]
+
+
 def test_policies_and_what_they_do_with_long_documents(folder: Path, capsys: Any) -> None:
     words = ("pack", "stats", folder / "web.idx", "--seq-length", 16, "--policy", "firstfit(4)", "--policy", "concat")
     status, shown = call(capsys, *words)

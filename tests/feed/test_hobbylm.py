@@ -57,6 +57,8 @@ def test_rows_are_the_golden_ones(case: dict[str, Any], labels: str, corpus: Any
         assert row["positions"] == expected["positions"]
         assert row["labels"] == expected["labels_eot" if labels == "eot" else "labels"]
         assert edges_of(row["segment_ids"]) == expected["cu_seqlens"]
+        assert sorted(set(row["cu_seqlens"])) == expected["cu_seqlens"]
+        assert row["max_seqlen"] == expected["max_seqlen"]
 
 
 @pytest.mark.parametrize("case", ROWS["cases"], ids=lambda case: f"{case['S']}-{case['world']}-{case['rank']}")

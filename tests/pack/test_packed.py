@@ -151,6 +151,25 @@ def test_slices_views_and_locate_agree(
     assert found == brute_hits_of(order, Table(sizes), documents, lo, hi)
 
 
+@given(lengths, st.integers(1, 33), st.integers(1, 9), st.data())
+def test_ranks_that_pack_their_own(sizes: list[int], room: int, ranks: int, data: st.DataObject) -> None:
+    packing = Packing.of("concat", room)
+    order = made(sizes, packing, compat="hobbylm", ranks=ranks, epochs=2)
+    if order is None:
+        return
+    mine = [reference_rows([n if d % ranks == r else 0 for d, n in enumerate(sizes)], packing) for r in range(ranks)]
+    most = max(map(len, mine))
+    assert order.rows == ranks * most
+    expected = [mine[r][k] if k < len(mine[r]) else [] for k in range(most) for r in range(ranks)]
+    # Neighbours of a rank are not neighbours in the corpus, so nothing is joined that the reference joins.
+    assert pieces(order.spans(0, order.rows)) == expected
+    lo = data.draw(st.integers(0, 2 * order.rows))
+    hi = data.draw(st.integers(lo, 2 * order.rows))
+    check_views(order, lo, hi, np.random.default_rng(1))
+    documents = data.draw(st.lists(st.integers(0, len(sizes) - 1), max_size=6, unique=True))
+    assert hits(order.locate(0, documents, lo, hi)) == brute_hits_of(order, Table(sizes), documents, lo, hi)
+
+
 def brute_hits_of(order: PackedOrder, table: Table, documents: list[int], lo: int, hi: int) -> list[tuple[int, ...]]:
     """`brute_hits`, which takes padding for tokens from 0 on."""
     found = brute_hits(order, 0, table, documents, lo, hi)
@@ -283,6 +302,7 @@ def test_what_is_unprepared_says_so() -> None:
         ({"policy": "concat", "shuffle": False, "io": BlockShuffle(2, 2)}, "PCK020"),
         ({"policy": "concat", "seed": -1}, "ORD002"),
         ({"policy": "concat", "epochs": -1}, "ORD002"),
+        ({"policy": "bestfit", "oversise": "split"}, "PCK020"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], code: str) -> None:

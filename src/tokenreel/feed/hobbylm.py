@@ -7,6 +7,7 @@ apart, as the card's wording has it.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.errors import OrderError, UsageError, require
@@ -43,7 +44,8 @@ def boundary_aware_data_generator(  # noqa: PLR0913 (what the card leaves open)
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
     """Yield batches of one rank: ``tokens``, ``labels``, ``segment_ids``, ``positions`` of shape (batch_size, seq_len).
 
-    Integers are int64; segments count from 0 in each row, padding is -1; a label that does not count is -1. `labels` is
+    Besides, ``cu_seqlens`` (batch_size, seq_len + 1) and ``max_seqlen`` (batch_size,), int32, for kernels that need no mask.
+    Other integers are int64; segments count from 0 in each row, padding is -1; a label that does not count is -1. `labels` is
     ``eot`` (a document's last token predicts `eot`, unless the document is among `truncated`) or ``ignore``. `epochs` None
     is endless; the last batch of the last epoch may have fewer rows. `start` is the first batch, to resume: the order is a
     function of the number. With `attention_bias` there is also ``attention_bias``, (rows, 1, seq_len, seq_len), whose
@@ -65,8 +67,13 @@ def boundary_aware_data_generator(  # noqa: PLR0913 (what the card leaves open)
     ranks = world_size if rows == "rank" else None
     order = hobbylm_order(mine, seq_len, ranks=ranks, seed=seed, shuffle=shuffle, epochs=epochs, truncated=truncated)
     ends = {"ends": "token", "end_id": eot} if labels == "eot" else {"ends": "mask"}
-    policy = {"kind": "documents", "segments": "zero", "pad_id": eot, "ignore_index": IGNORE, **ends}
-    with Gatherer([mine], policy, row_tokens=seq_len, row_ahead=1, dtype="int64") as gatherer:
+    policy = {
+        "kind": "documents", "segments": "zero", "pad_id": eot, "ignore_index": IGNORE, "cu_seqlens": "rows", **ends
+    }  # fmt: skip
+    with ExitStack() as stack:
+        if mine is not corpus:
+            stack.callback(mine.close)
+        gatherer = stack.enter_context(Gatherer([mine], policy, row_tokens=seq_len, row_ahead=1, dtype="int64"))
         batch, length = start, order.length
         while True:
             # Rank r has samples r, r + world_size, ..: with rows="rank" its own rows, else its share of all rows.
@@ -81,6 +88,8 @@ def boundary_aware_data_generator(  # noqa: PLR0913 (what the card leaves open)
                 "labels": made["labels"],
                 "segment_ids": made["segment_ids"].astype(np.int64),
                 "positions": made["position_ids"].astype(np.int64),
+                "cu_seqlens": made["cu_seqlens"],
+                "max_seqlen": made["max_seqlen"],
             }
             if attention_bias:
                 out["attention_bias"] = build_block_diagonal_bias(out["segment_ids"])

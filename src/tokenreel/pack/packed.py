@@ -8,12 +8,12 @@ sample costs the same and a position is all there is to resume.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from tokenreel.errors import OrderError
+from tokenreel.errors import OrderError, nearest
 from tokenreel.order.locating import select
 from tokenreel.order.protocol import Hits, Node, fingerprint
 from tokenreel.order.windows_shuffle import BlockShuffle, places_of, windows_at
@@ -294,7 +294,16 @@ class PackedOrder:
 
 
 def packed(table: DocTable, row_tokens: int, policy: str, **options: Any) -> PackedOrder:
-    """Return a packed order over a table, not yet prepared: options of `Packing` and of `PackedOrder.over` together."""
+    """Return a packed order over a table, not yet prepared: options of `Packing` and of `PackedOrder.over` together.
+
+    Raises what both raise, and `OrderError` (PCK020) for an option of neither.
+    """
     own = ("seed", "shuffle", "epochs", "io", "compat", "ranks", "cut")
+    known = (*own, *(one.name for one in fields(Packing)))
+    for name in options:
+        if name not in known:
+            near = nearest(name, known)
+            said = f"there is no option {name!r}" + (f"; did you mean {near!r}?" if near else "")
+            raise OrderError("PCK020", said, expected=", ".join(known), found=name)
     packing = Packing.of(policy, row_tokens, **{k: v for k, v in options.items() if k not in own})
     return PackedOrder.over(table, packing, **{k: v for k, v in options.items() if k in own})
