@@ -38,6 +38,13 @@ def shared_tokenizers() -> Path | None:
 @pytest.fixture(scope="session")
 def warm() -> Iterator[Warm]:
     """Return a process that has imported the frameworks and loaded the kernels, and forks jobs in a moment."""
-    rims = ("torch.distributed", "torchdata.stateful_dataloader", "jax", "grain", "tokenreel.feed.torch")
+    rims = (
+        "torch.distributed",
+        "torch._dynamo",
+        "torchdata.stateful_dataloader",
+        "jax",
+        "grain",
+        "tokenreel.feed.torch",
+    )
     with Warm("tests.feed.killing:warm_up", *rims, "tokenreel.feed.jax", "tokenreel.feed.grain") as server:
         yield server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +71,13 @@ def write_data(folder: Path, samples: int = SAMPLES, seed: int = 0) -> Path:
 
 
 def made_order(folder: Path, name: str, samples: int = SAMPLES) -> Assembled:
-    """Return an order over the data in `folder`, assembled but not prepared."""
+    """Return an order over the data in `folder`, prepared."""
     corpora = [{"name": "web", "path": "web"}, {"name": "code", "path": "code.idx"}]
     if not (folder / "web").is_dir():
         corpora[0]["path"] = "web.idx"
     (segment,) = parse_run({"corpus": corpora, "order": order_tables(samples)[name]})
-    return assemble(segment.run, folder)
+    made = assemble(segment.run, folder)
+    return replace(made, order=made.order.prepare())
 
 
 def policy_of(name: str) -> dict[str, Any]:

@@ -46,7 +46,9 @@ def drawn_setting(draw: random.Random, rim: str, order: str) -> Setting:
 def drawn_kill(draw: random.Random, moment: str) -> dict[str, Any]:
     if moment == "clock":
         return {"at": moment, "after": draw.uniform(0.0, 0.15)}
-    return {"at": moment, "number": draw.randint(1 if moment == "between" else 0, 6)}
+    # Few enough that most jobs live to see it.
+    low, high = {"between": (1, 4), "saving": (0, 1)}.get(moment, (0, 4))
+    return {"at": moment, "number": draw.randint(low, high)}
 
 
 def trials(kills: int, seed: int = SEED) -> list[Trial]:
@@ -122,18 +124,18 @@ def prove(kills: int, warm: Warm, data: Path) -> Counter[str]:
 
 
 def test_killed_at_twenty_moments(warm: Warm, data: Path) -> None:
-    struck = prove(20, warm, data)
-    assert sum(struck.values()) >= 15
-    assert len(struck) >= 5
+    struck = prove(23, warm, data)
+    # A few meet a job that ended first.
+    assert sum(struck.values()) >= 20
+    assert set(struck) >= set(MOMENTS) - {"clock"}
 
 
 @pytest.mark.slow
 def test_killed_at_two_hundred_moments(warm: Warm, data: Path) -> None:
-    plan = trials(250)
+    plan = trials(225)
     for name, items in (("order", ORDERS), ("rim", tuple(RIMS))):
         hits = Counter(getattr(one, name) for one in plan for _ in one.kills)
         assert min(hits[item] for item in items) >= 5
-    struck = prove(250, warm, data)
-    # A few meet a job that ended first.
+    struck = prove(225, warm, data)
     assert sum(struck.values()) >= 200
     assert set(struck) == set(MOMENTS)

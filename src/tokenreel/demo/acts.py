@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tokenreel.demo.formats import formats
 from tokenreel.demo.orders import order
 from tokenreel.demo.packing import pack
 from tokenreel.demo.replay import replay
@@ -51,7 +52,7 @@ id = "id"
 
 MARKER = ".tokenreel-demo"
 """A file that says that a folder is the demo's own, and may be played in again."""
-OURS = frozenset({MARKER, "recipe.toml", "text", "corpus", "orders", "training", "replay"})
+OURS = frozenset({MARKER, "recipe.toml", "text", "corpus", "orders", "training", "replay", "formats"})
 
 
 @dataclass
@@ -175,6 +176,7 @@ ACTS: tuple[Act, ...] = (
     Act("Train, kill -9, resume: the same labels, the same losses", train_and_kill),
     Act("Pack: documents in rows, two ways", pack),
     Act("Replay: index, delete, rebuild from text, prove it the same; trace", replay),
+    Act("Five formats and back, the same identity; two historic bugs found and mended", formats),
     Act("Break it, catch it, restore it", damage),
 )
 
