@@ -143,12 +143,13 @@ def tokenreel_memory(prefix: str, batches: int, row: int = 64) -> dict[str, Any]
 # ---- NumPy alone: the limit, the loop, vectorised packing --------------------------------------------------------------
 
 
-def numpy_memcpy(sizes: list[int], seconds: float) -> dict[str, Any]:
-    """Copy as many bytes as a batch writes, array by array, within warm buffers."""
-    pairs = [(np.ones(size, np.uint8), np.empty(size, np.uint8)) for size in sizes]
+def numpy_memcpy(sizes: list[int], seconds: float, sets: int = 1) -> dict[str, Any]:
+    """Copy as many bytes as a batch writes, array by array, into warm buffers, one set after another."""
+    sources = [np.ones(size, np.uint8) for size in sizes]
+    buffers = [[np.empty(size, np.uint8) for size in sizes] for _ in range(sets)]
 
-    def step(_: int) -> Batch:
-        for source, to in pairs:
+    def step(k: int) -> Batch:
+        for source, to in zip(sources, buffers[k % sets], strict=True):
             np.copyto(to, source)
         return {}
 

@@ -31,6 +31,7 @@ PEERS = {
     "levanter": ("tensorstore", ("tensorstore", "numpy")),
     "duckdb": ("duckdb", ("duckdb", "numpy", "pyarrow")),
     "polars": ("polars", ("polars", "numpy", "pyarrow")),
+    "tokenreel": ("numba, msgspec", ("numpy", "numba")),
     "maxtext": ("maxtext.input_pipeline._mmap_datasource", ("maxtext", "grain", "numpy")),
 }
 # Wheels that ask for a newer Python than the part that is measured needs: unpacked beside the environment and put on its path.
