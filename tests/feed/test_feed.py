@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -356,6 +357,24 @@ def test_the_caller_s_buffers_are_filled(corpora: list[Corpus]) -> None:
         with pytest.raises(UsageError) as caught:
             next(tokenreel.open_feed(order, corpora=corpora[0], batch=7, dtype="int64", out=out))
         assert caught.value.code == "STA016"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", ["plain", "documents"])
+def test_memory_stays_as_it_is(corpora: list[Corpus], tmp_path: Path, rows: str) -> None:
+    """A million batches, half of them with a ledger, in the resident memory of the first thousands."""
+    order = windows_over(corpora[0], epochs=None)
+    page = os.sysconf("SC_PAGE_SIZE")
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * page
+
+    ledger = tmp_path / "ledger.jsonl" if rows == "plain" else None
+    with tokenreel.open_feed(order, corpora=corpora[0], batch=2, rows=rows, ledger=ledger, steps=500_000) as feed:
+        for batch in feed:
+            if batch.step == 5000:
+                before = resident()
+    assert resident() - before < 2 << 20
 
 
 # ---- bad input ------------------------------------------------------------------------------------------------------

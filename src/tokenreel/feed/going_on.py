@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from tokenreel.errors import StateError
 from tokenreel.feed.state import State
+from tokenreel.order.maxtext_joined import JoinedTable
 from tokenreel.order.mix import MixOrder
 from tokenreel.order.stream import StreamOrder
 from tokenreel.spans import KEY_KINDS, CorpusKey
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tokenreel.corpus.corpus import Corpus
     from tokenreel.feed.schedule import Cursor
     from tokenreel.order.protocol import Order
+    from tokenreel.spans import DocTable
 
 HINT = "tokenreel state show STATE --run RUN"
 
@@ -172,10 +174,24 @@ def key_of_kind(corpus: Corpus, key: CorpusKey, kind: str) -> CorpusKey:
     return made if made.kind == kind else key
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Keyed:
+    """A table under another key."""
+
+    table: DocTable
+    key: CorpusKey
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.table, name)
+
+
 def rekeyed(value: Any, changes: Mapping[CorpusKey, CorpusKey]) -> Any:
     """Return an order with some keys of corpora replaced, in it and in the orders it is made of."""
     if isinstance(value, CorpusKey):
         return changes.get(value, value)
+    if isinstance(value, JoinedTable):
+        tables = tuple(_Keyed(table, changes[table.key]) if table.key in changes else table for table in value.tables)
+        return value if tables == value.tables else JoinedTable(cast("tuple[DocTable, ...]", tables))
     if isinstance(value, tuple):
         made = [rekeyed(item, changes) for item in value]
         return tuple(made) if any(new is not old for new, old in zip(made, value, strict=True)) else value
