@@ -133,29 +133,23 @@ def take_round_keys(seed: Any, bits: int, keys: Any, row: int) -> None:
 
 
 @inlined
-def forth(value: Any, n: Any, bits: Any, keys: Any, row: int) -> Any:
-    """Return the item at a position, under one row of `keys`."""
+def pass_forth(value: Any, bits: Any, keys: Any, row: int) -> Any:
+    """Return a value after one pass of five rounds under a row of `keys`; it may be n or more."""
     mask = (ONE << bits) - ONE
-    while True:
-        left, right = value >> bits, value & mask
-        for r in range(5):
-            left, right = right, left ^ ((right * FACTOR + keys[row, r]) & mask)
-        value = (left << bits) | right
-        if value < n:
-            return value
+    left, right = value >> bits, value & mask
+    for r in range(5):
+        left, right = right, left ^ ((right * FACTOR + keys[row, r]) & mask)
+    return (left << bits) | right
 
 
 @inlined
-def back(value: Any, n: Any, bits: Any, keys: Any, row: int) -> Any:
-    """Return the position of an item."""
+def pass_back(value: Any, bits: Any, keys: Any, row: int) -> Any:
+    """Return the value that one pass leads to `value`."""
     mask = (ONE << bits) - ONE
-    while True:
-        left, right = value >> bits, value & mask
-        for r in range(4, -1, -1):
-            left, right = right ^ ((left * FACTOR + keys[row, r]) & mask), left
-        value = (left << bits) | right
-        if value < n:
-            return value
+    left, right = value >> bits, value & mask
+    for r in range(4, -1, -1):
+        left, right = right ^ ((left * FACTOR + keys[row, r]) & mask), left
+    return (left << bits) | right
 
 
 @kernel("void(uint32, uint32, boolean, int64, uint64[:,::1])")
@@ -168,7 +162,10 @@ def forward(values: Any, n: int, keys: Any, out: Any) -> None:
     """Write the item at each position."""
     bits = np.uint64(right_bits(n))
     for k in range(len(values)):
-        out[k] = np.int64(forth(np.uint64(values[k]), np.uint64(n), bits, keys, 0))
+        value = pass_forth(np.uint64(values[k]), bits, keys, 0)
+        while value >= np.uint64(n):
+            value = pass_forth(value, bits, keys, 0)
+        out[k] = np.int64(value)
 
 
 @kernel(f"void({_I64}, int64, uint64[:,::1], int64[::1])")
@@ -176,4 +173,7 @@ def backward(values: Any, n: int, keys: Any, out: Any) -> None:
     """Write the position of each item."""
     bits = np.uint64(right_bits(n))
     for k in range(len(values)):
-        out[k] = np.int64(back(np.uint64(values[k]), np.uint64(n), bits, keys, 0))
+        value = pass_back(np.uint64(values[k]), bits, keys, 0)
+        while value >= np.uint64(n):
+            value = pass_back(value, bits, keys, 0)
+        out[k] = np.int64(value)

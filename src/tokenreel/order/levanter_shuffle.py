@@ -14,11 +14,11 @@ import numpy as np
 
 from tokenreel.errors import OrderError
 from tokenreel.order.levanter_prp import KINDS, Feistel, Linear, permutation_of
-from tokenreel.order.levanter_shuffling import BLOCK, ERA, FULL, NONE, shuffled, unshuffled
+from tokenreel.order.levanter_shuffling import BLOCK, ERA, FULL, NONE, permute_blocks, permute_groups
 from tokenreel.order.threefry import Key, fold_in, split_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -111,16 +111,16 @@ class Shuffles:
 
     def sequences_at(self, component: npt.ArrayLike, places: npt.ArrayLike) -> I64:
         """Return the sequence at each place of its component's shuffle; places are below its length."""
-        return self._run(shuffled, component, places)
+        return self._run(True, component, places)
 
     def places_of(self, component: int, sequences: npt.ArrayLike) -> tuple[I64, I64]:
         """Return pairs of (which of `sequences`, a place of it): one each, or what a linear map beyond 2**53 gives."""
         asked = np.asarray(sequences, dtype=np.int64).reshape(-1)
         if self.shuffle.permutation == "linear" and self.shuffle.kind != "none":
             return _linear_places(self, component, asked)
-        return np.arange(len(asked), dtype=np.int64), self._run(unshuffled, component, asked)
+        return np.arange(len(asked), dtype=np.int64), self._run(False, component, asked)
 
-    def _run(self, through: Callable[..., None], component: npt.ArrayLike, values: npt.ArrayLike) -> I64:
+    def _run(self, forward: bool, component: npt.ArrayLike, values: npt.ArrayLike) -> I64:
         asked = np.ascontiguousarray(values, dtype=np.int64).reshape(-1)
         which = np.empty(len(asked), dtype=np.int32)
         which[:] = component
@@ -131,10 +131,18 @@ class Shuffles:
                 mine = np.flatnonzero(which == c)
                 out[mine] = _linear_at(self, c, asked[mine])
             return out
-        through(
-            which, asked, self.lengths, CODES[said.kind], said.era_length, said.io_block, said.window_blocks,
-            self.partitionable, self.table, out,
+        out[:] = asked
+        if said.kind == "none":
+            return out
+        block = said.kind == "block"
+        if block and not forward:
+            permute_blocks(False, which, out, self.lengths, said.io_block, self.partitionable, self.table)
+        permute_groups(
+            forward, which, out, self.lengths, CODES[said.kind], said.era_length, said.io_block, said.window_blocks,
+            self.partitionable, self.table,
         )  # fmt: skip
+        if block and forward:
+            permute_blocks(True, which, out, self.lengths, said.io_block, self.partitionable, self.table)
         return out
 
     def permutation(self, n: int, key: Key) -> Feistel | Linear:
