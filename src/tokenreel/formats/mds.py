@@ -21,6 +21,7 @@ from tokenreel.formats.base import Found
 from tokenreel.formats.indexed import parsed
 from tokenreel.formats.loaded import LoadedShard, full_path
 from tokenreel.formats.mds_index import (
+    DTYPES,
     INDEX,
     Column,
     ShardInfo,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from tokenreel.store.base import Entry, Reader, Store
 
 FORMAT = "mds"
-BYTES_DTYPES = {name: np.dtype(name).newbyteorder("<") for name in ("uint16", "uint32", "int32", "int64")}
+BYTES_DTYPES = {name: DTYPES[name] for name in ("uint16", "uint32", "int32", "int64")}
 """What a column of bytes may hold; the format is then called ``mds-uint16`` and so on."""
 GIVEN = tuple(BYTES_DTYPES)
 WAITING = f"{FORMAT}-"

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 INDEX = "index.json"
 VERSION = 2
-DTYPES = {name: np.dtype(name).newbyteorder("<") for name in ("uint8", "int8", "uint16", "int16", "uint32", "int32",
-                                                              "uint64", "int64")}  # fmt: skip
+DTYPES: dict[str, np.dtype[Any]] = {
+    f"{sign}int{8 * width}": np.dtype(f"<{sign or 'i'}{width}") for width in (1, 2, 4, 8) for sign in ("u", "")
+}
 TOKEN_NAMES = ("tokens", "input_ids")
 """Of several columns that could hold ids, the first of these that is there."""
 
