@@ -46,7 +46,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "convert": _VERIFY,
     "build": _VERIFY,
     "feed": _MADE,
-    "replay": _MADE,
+    "replay": _MADE | {"feed"},  # ledgers are read as feeds write them
     "publish": _MADE,
     "report": _MADE,
     "demo": _USED,

@@ -72,9 +72,9 @@ def _scatter(high: Any, bits: int, at: Any, rows: Any) -> None:
     for part in range(1, len(at)):
         at[part] += at[part - 1]
     for k in range(len(high)):
-        part = np.int64((high[k] >> shift) & mask)
-        rows[at[part]] = np.uint32(k)
-        at[part] += 1
+        mine = np.int64((high[k] >> shift) & mask)
+        rows[at[mine]] = np.uint32(k)
+        at[mine] += 1
     for part in range(len(at) - 1, 0, -1):
         at[part] = at[part - 1]
     at[0] = 0

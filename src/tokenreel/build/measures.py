@@ -92,7 +92,7 @@ def measure(texts: Any) -> npt.NDArray[np.float64]:
 
 
 @inlined
-def _put(table: Any, counts: Any, mask: Any, key: Any) -> int:
+def _put(table: Any, counts: Any, mask: Any, key: Any) -> Any:
     """Count a key; returns how often it stood before. A key of 0 is taken for 1: empty slots are 0."""
     if key == np.uint64(0):
         key = np.uint64(1)
@@ -107,7 +107,7 @@ def _put(table: Any, counts: Any, mask: Any, key: Any) -> int:
 
 
 @inlined
-def _clear(table: Any, need: int) -> Any:
+def _clear(table: Any, need: Any) -> Any:
     size = 16
     while size < 2 * need:
         size *= 2
@@ -322,7 +322,7 @@ def _gram_measures(words: Any, begins: Any, sizes: Any, table: Any, counts: Any,
             continue
         mask = _clear(table, count)
         repeated = 0
-        k = np.int64(0)
+        k: Any = np.int64(0)
         while k <= count - n:
             key = np.uint64(n)
             for j in range(n):

@@ -124,9 +124,11 @@ def schema_command(
 
     schemas = {"recipe": recipe_schema, "run": run_schema}
     if kind.startswith("replay-"):
+        from functools import partial
+
         from tokenreel.replay.metadata import schemas as replay_schemas
 
-        schemas = {f"replay-{name}": lambda table=table: table for name, table in replay_schemas().items()}
+        schemas = {f"replay-{name}": partial(dict, table) for name, table in replay_schemas().items()}
     if kind not in schemas:
         raise UsageError(
             "USE003",

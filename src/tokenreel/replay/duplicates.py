@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenreel.replay.files import read_batches, rows_of
 from tokenreel.build.id_spill import IdSpill, parts_for
+from tokenreel.replay.files import read_batches, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.errors import StorageError
-from tokenreel.replay.files import read_batches, rows_of
 from tokenreel.build.id_matching import match
 from tokenreel.build.id_spill import IdSpill, ids_of, parts_for
+from tokenreel.errors import StorageError
+from tokenreel.replay.files import read_batches, rows_of
 from tokenreel.replay.text_spill import TextSpill
 from tokenreel.replay.transform import closing, transform_of
 from tokenreel.replay.upstream import open_upstream, records

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from tokenreel.errors import require
 from tokenreel.build.id_spill import ROW, part_of
+from tokenreel.errors import require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -49,7 +49,7 @@ class Traced:
             segment = self.segments[number]
             raw = assemble(segment.run, self.folder, accept=self.accept)
             made, said = make_ready(segment.run, raw, self.folder, self.cache)
-            self.warnings += said
+            self.warnings += [str(one) for one in said]
             self._made[number] = made
         return self._made[number]
 

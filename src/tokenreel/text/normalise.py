@@ -76,7 +76,7 @@ def normaliser(said: str | Mapping[str, object] | None) -> Normaliser:
         raise RecipeError("RCP004", "normalise.whitespace", expected="python or columnar", found=whitespace)
     if not isinstance(run, int) or isinstance(run, bool) or run < 1:
         raise RecipeError("RCP004", "normalise.max_run", expected="1 or more", found=run)
-    return Normaliser(kind, whitespace, run)  # type: ignore[arg-type]
+    return Normaliser(kind, whitespace, run)
 
 
 def is_blank(text: str, whitespace: Whitespace = "python") -> bool:
