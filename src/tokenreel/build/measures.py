@@ -322,15 +322,15 @@ def _gram_measures(words: Any, begins: Any, sizes: Any, table: Any, counts: Any,
             continue
         mask = _clear(table, count)
         repeated = 0
-        k: Any = np.int64(0)
-        while k <= count - n:
+        at: Any = np.int64(0)
+        while at <= count - n:
             key = np.uint64(n)
             for j in range(n):
-                key = (key ^ words[k + j]) * np.uint64(0x9E3779B97F4A7C15)
+                key = (key ^ words[at + j]) * np.uint64(0x9E3779B97F4A7C15)
                 key ^= key >> np.uint64(31)
             if _put(table, counts, mask, key):
-                repeated += begins[k + n - 1] + sizes[k + n - 1] - begins[k]
-                k += n
+                repeated += begins[at + n - 1] + sizes[at + n - 1] - begins[at]
+                at += n
             else:
-                k += 1
+                at += 1
         row[15 + n - 5] = repeated / characters
