@@ -31,7 +31,7 @@ from tokenreel.errors import FormatError, UsageError
 from tokenreel.formats import arrow, parquet, parquet_write, shards_of
 from tokenreel.formats.arrow_write import open_writer as open_arrow_writer
 from tokenreel.formats.parquet_footer import read_footer
-from tokenreel.formats.writing import DocumentFacts, WriteOptions
+from tokenreel.formats.writing import DocumentFacts, FactsShard, WriteOptions
 from tokenreel.store import LocalStore, MemoryStore
 
 DOCUMENTS = [[1, 2, 3], [], [4], [5] * 1000, [], [6, 7]]
@@ -246,6 +246,9 @@ def test_facts_are_columns(tmp_path: Path) -> None:
     (shard,) = opened(LocalStore(tmp_path))
     assert list(shard.facts(0, 9)) == facts  # type: ignore[attr-defined]
     assert list(shard.facts(3, 6)) == facts[3:6]  # type: ignore[attr-defined]
+    assert isinstance(shard, FactsShard)
+    bare = MemoryStore({"a.parquet": stored(table(DOCUMENTS, z=[1] * 6))})
+    assert not isinstance(opened(bare)[0], FactsShard)
     late = parquet_write.open_writer(tmp_path, "b", WriteOptions("uint16"))
     late.add_documents(np.zeros(1, dtype=np.uint16), np.ones(1, dtype=np.int64))
     with pytest.raises(UsageError, match="USE003"):

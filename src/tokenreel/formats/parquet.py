@@ -17,6 +17,7 @@ import numpy as np
 from tokenreel.errors import FormatError, require
 from tokenreel.formats.base import Found
 from tokenreel.formats.loaded import LoadedShard
+from tokenreel.formats.parquet_facts import FACTS, facts_of
 from tokenreel.formats.parquet_footer import MAGIC, Footer, check_pages, read_footer
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> Parqu
         if "PQT004" not in accept:
             for chunk in footer.chunks:
                 check_pages(reader, chunk, 8)
-        return ParquetShard(store, path, reader, footer)
+        kind = ParquetFactsShard if FACTS.intersection(footer.names) else ParquetShard
+        return kind(store, path, reader, footer)
     except BaseException:
         reader.close()
         raise
@@ -191,19 +193,21 @@ class ParquetShard(LoadedShard):
         group = min(int(np.searchsorted(self._firsts, row, side="right")) - 1, len(self._footer.chunks) - 1)
         return self.files[0], self._footer.chunks[group].begin if group >= 0 else len(MAGIC)
 
-    def facts(self, i: int, j: int) -> Sequence[DocumentFacts]:
-        """Return ids, sources and metadata of documents [i, j), where the file has columns of them."""
-        from tokenreel.formats.parquet_facts import facts_of
-
-        self._in_range(i, j)
-        with _arrow_errors(self._reader, 0):
-            return facts_of(self._file, self._firsts, i, j)
-
     def close(self) -> None:
         """Give the handle back; arrays handed out stay valid."""
         self._stream = None
         self._batches.clear()
         super().close()
+
+
+class ParquetFactsShard(ParquetShard):
+    """A file that has columns of what is known of documents, too."""
+
+    def facts(self, i: int, j: int) -> Sequence[DocumentFacts]:
+        """Return ids, sources and metadata of documents [i, j)."""
+        self._in_range(i, j)
+        with _arrow_errors(self._reader, 0):
+            return facts_of(self._file, self._firsts, i, j)
 
 
 def lists_of(column: Any, path: str, first: int) -> tuple[Edges, Ids]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 COLUMNS = {"id": "id", "id_kind": "kind", "source": "source", "upstream_id": "upstream_id", "metadata": "metadata"}
 """Column, and the field of `DocumentFacts` it holds."""
+FACTS = frozenset(COLUMNS)
 
 
 def facts_of(file: Any, firsts: npt.NDArray[np.int64], i: int, j: int) -> list[DocumentFacts]:
