@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.demo.formats import formats
+from tokenreel.demo.levanter import levanter
 from tokenreel.demo.orders import order
 from tokenreel.demo.packing import pack
 from tokenreel.demo.replay import replay
@@ -175,6 +176,7 @@ ACTS: tuple[Act, ...] = (
     Act("Order: Megatron's and MaxText's index files, compared; a mixture", order),
     Act("Train, kill -9, resume: the same labels, the same losses", train_and_kill),
     Act("Pack: documents in rows, two ways", pack),
+    Act("Levanter's mixture without JAX: three components, two phases", levanter),
     Act("Replay: index, delete, rebuild from text, prove it the same; trace", replay),
     Act("Five formats and back, the same identity; two historic bugs found and mended", formats),
     Act("Break it, catch it, restore it", damage),
