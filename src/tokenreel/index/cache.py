@@ -52,9 +52,9 @@ def prepared(order: Order, folder: str | os.PathLike[str] | None = None) -> tupl
         if isinstance(one, PackedOrder):
             from tokenreel.index.plans import planned
 
-            made, more = planned(one, folder)
+            rows, more = planned(one, folder)
             warnings.extend(more)
-            return made
+            return rows
         changes: dict[str, Any] = {}
         for item in fields(one):
             value = getattr(one, item.name)
