@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tokenreel.convert.source import Source
+    from tokenreel.convert.framing import Contents
+    from tokenreel.convert.source import Batch, Source
+    from tokenreel.formats import Boundary
 
     I64 = npt.NDArray[np.int64]
 
@@ -31,21 +33,41 @@ BLOCK_TOKENS = 1 << 20
 def identity_by_leaves(source: Source, *, exceptions: bool = True, threads: int = 1) -> Identity:
     """Return the identity of a source, as `Corpus.identity` does, by another way: each leaf by itself.
 
-    Reads everything once, and documents at the edges of leaves twice; where the boundary has ids, everything twice.
+    Reads everything once, and documents at the edges of leaves twice; where the boundary has ids, everything twice. With
+    one thread, in order and everything once.
     """
+    if threads == 1:
+        return _in_one_pass(source, exceptions=exceptions)
     edges = _block_edges(source)
     lengths, flags = _Cut(8 * DOCUMENT_LEAF), _Cut(DOCUMENT_LEAF)
     starts = [0]
     with ThreadPoolExecutor(threads) as pool:
         for found, marked in pool.map(lambda run: _contents_of(source, *run), pairwise(edges)):
-            lengths.add(found.astype("<u8").tobytes())
+            lengths.add(found.astype("<u8"))
             if exceptions:
-                flags.add(marked.tobytes())
+                flags.add(marked)
             starts.append(starts[-1] + int(found.sum()))
         total = starts[-1]
         begins = range(0, total, TOKEN_LEAF)
         tokens = tuple(pool.map(lambda at: _leaf(source, edges, starts, at, min(at + TOKEN_LEAF, total)), begins))
     streams = lengths.end(), flags.end(), tokens
+    return Identity(identity_digest(source.documents, total, *streams), source.documents, total, *streams)
+
+
+def _in_one_pass(source: Source, *, exceptions: bool) -> Identity:
+    import numpy as np
+
+    lengths, flags, tokens, total = _Cut(8 * DOCUMENT_LEAF), _Cut(DOCUMENT_LEAF), _Cut(4 * TOKEN_LEAF), 0
+    for batch in source.batches(0, source.documents):
+        whole = contents(batch.ids, batch.lengths, source.boundary)
+        sizes = whole.ends - whole.begins
+        lengths.add(sizes.astype("<u8"))
+        if exceptions:
+            flags.add(_marks(batch, whole, source.boundary))
+        kept = _kept(batch.ids, whole)
+        total += len(kept)
+        tokens.add(np.ascontiguousarray(kept, dtype="<u4"))
+    streams = lengths.end(), flags.end(), tokens.end()
     return Identity(identity_digest(source.documents, total, *streams), source.documents, total, *streams)
 
 
@@ -62,27 +84,36 @@ def _block_edges(source: Source) -> list[int]:
 
 
 class _Cut:
-    """Leaves of a fixed number of bytes, from bytes as they come."""
+    """Leaves of a fixed number of bytes, from arrays as they come."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._held = bytearray()
+        self._done = 0
+        """Bytes of the open leaf."""
+        self._open: Any = None
         self._leaves: list[bytes] = []
 
-    def add(self, data: bytes) -> None:
-        self._held += data
-        while len(self._held) >= self._size:
-            self._leaf(self._size)
-
-    def _leaf(self, size: int) -> None:
+    def add(self, values: npt.NDArray[Any]) -> None:
         import blake3
 
-        self._leaves.append(blake3.blake3(bytes(self._held[:size])).digest())
-        del self._held[:size]
+        data = values.data.cast("B") if values.size else memoryview(b"")
+        while data:
+            if self._open is None:
+                self._open = blake3.blake3()
+            part = data[: self._size - self._done]
+            self._open.update(part)
+            self._done += len(part)
+            data = data[len(part) :]
+            if self._done == self._size:
+                self._leaf()
+
+    def _leaf(self) -> None:
+        self._leaves.append(self._open.digest())
+        self._open, self._done = None, 0
 
     def end(self) -> tuple[bytes, ...]:
-        if self._held:
-            self._leaf(len(self._held))
+        if self._open is not None:
+            self._leaf()
         return tuple(self._leaves)
 
 
@@ -98,11 +129,19 @@ def _contents_of(source: Source, begin: int, end: int) -> tuple[I64, npt.NDArray
     for batch in source.batches(begin, end):
         whole = contents(batch.ids, batch.lengths, boundary)
         sizes.append(whole.ends - whole.begins)
-        stops = np.cumsum(batch.lengths)
-        bare = (whole.begins == stops - batch.lengths) & bool(boundary.prefix)
-        open_ended = (whole.ends == stops) & bool(boundary.suffix)
-        flags.append(bare.astype(np.uint8) + 2 * open_ended.astype(np.uint8))
+        flags.append(_marks(batch, whole, boundary))
     return np.concatenate(sizes), np.concatenate(flags)
+
+
+def _marks(batch: Batch, whole: Contents, boundary: Boundary) -> npt.NDArray[np.uint8]:
+    """Return the flags of documents: 1 where the declared prefix is absent, 2 where the suffix is."""
+    import numpy as np
+
+    stops = np.cumsum(batch.lengths)
+    bare = (whole.begins == stops - batch.lengths) & bool(boundary.prefix)
+    open_ended = (whole.ends == stops) & bool(boundary.suffix)
+    marks: npt.NDArray[np.uint8] = bare.astype(np.uint8) + np.uint8(2) * open_ended.astype(np.uint8)
+    return marks
 
 
 def _leaf(source: Source, edges: list[int], starts: list[int], low: int, high: int) -> bytes:
@@ -129,20 +168,24 @@ def _leaf(source: Source, edges: list[int], starts: list[int], low: int, high: i
 
 def _content_runs(source: Source, begin: int, end: int) -> Iterator[npt.NDArray[Any]]:
     """Yield the ids of contents, end to end."""
-    import numpy as np
-
     boundary = source.boundary
     for batch in source.batches(begin, end):
-        if not (boundary.prefix or boundary.suffix):
+        if boundary.prefix or boundary.suffix:
+            yield _kept(batch.ids, contents(batch.ids, batch.lengths, boundary))
+        else:
             yield batch.ids
-            continue
-        whole = contents(batch.ids, batch.lengths, boundary)
-        # Documents with their boundary lie end to end: what is between two contents is cut out.
-        gaps = np.column_stack((np.append(0, whole.ends), np.append(whole.begins, len(batch.ids))))
-        gaps = gaps[gaps[:, 1] > gaps[:, 0]]
-        dropped = np.zeros(len(batch.ids), dtype=np.bool_)
-        width = int((gaps[:, 1] - gaps[:, 0]).max(initial=0))
-        for k in range(width):
-            at = gaps[:, 0] + k
-            dropped[at[at < gaps[:, 1]]] = True
-        yield batch.ids[~dropped]
+
+
+def _kept(ids: npt.NDArray[Any], whole: Contents) -> npt.NDArray[Any]:
+    """Return the ids of contents: documents lie end to end, and what is between two contents is cut out."""
+    import numpy as np
+
+    begins, ends = np.append(0, whole.ends), np.append(whole.begins, len(ids))
+    width = int((ends - begins).max(initial=0))
+    if width == 0:
+        return ids
+    keep = np.ones(len(ids), dtype=np.bool_)
+    for k in range(width):
+        at = begins + k
+        keep[at[at < ends]] = False
+    return ids[keep]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 17
 """Documents whose lengths are looked at together."""
+STEP = 1 << 19
+"""Ids of a batch: few enough that what is made of them stays in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +109,11 @@ class Source:
             yield begin, self.lengths(begin, min(begin + BLOCK, self.documents))
 
     def batches(self, begin: int, end: int) -> Iterator[Batch]:
-        """Yield documents [begin, end) in order, some 4 MiB of ids at a time or one longer document."""
+        """Yield documents [begin, end) in order, half a million ids at a time or one longer document."""
         for corpus, base, low, high in self.parts(begin, end):
             weighted = has_weights(corpus)
             at = low
-            for ids, lengths in corpus[low:high].batches():
+            for ids, lengths in corpus[low:high].batches(STEP):
                 weights = _weights(corpus, at, len(ids)) if weighted else None
                 yield Batch(base + at, ids, lengths, weights)
                 at += len(lengths)

@@ -244,12 +244,12 @@ class Corpus:
             shard = self.shard(number)
             at = first
             while at < last:
-                stop = min(last, at + max_documents)
-                edges = shard.document_edges(at, stop)
-                take = max(1, int(np.searchsorted(edges, edges[0] + limit, side="right")) - 1)
-                begin, end = int(edges[0]), int(edges[take])
-                yield shard.read(begin, end), np.diff(edges[: take + 1])
-                at += take
+                edges = shard.document_edges(at, min(last, at + max_documents))
+                at += len(edges) - 1
+                while len(edges) > 1:
+                    take = max(1, int(np.searchsorted(edges, edges[0] + limit, side="right")) - 1)
+                    yield shard.read(int(edges[0]), int(edges[take])), np.diff(edges[: take + 1])
+                    edges = edges[take:]
 
     def parts(self) -> Iterator[tuple[int, int, int]]:
         """Yield (shard number, first document, end document) of the slice."""
