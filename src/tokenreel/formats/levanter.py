@@ -6,6 +6,7 @@ declared far longer than they are: what is in them is known from the offsets. Se
 
 from __future__ import annotations
 
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,29 +62,35 @@ def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
 
 
 def open_cache(store: Store, name: str, *, accept: Collection[str] = ()) -> LevanterShard:
-    """Open one store of a cache, by the path of its field of ids; O(1): two chunks of offsets are decoded.
+    """Open one store of a cache, by the path of its field of ids; O(1): at most two chunks of offsets are decoded.
 
     Raises `FormatError`: LEV001 .. LEV004 for the ledger (LEV002, not finished, may be accepted), LEV005 and LEV010 for
-    arrays that are not read, LEV006 for counts that the ledger does not say, LEV008 and LEV009 for chunks that are missing or
-    damaged. `check_table` raises LEV007 for offsets that fall, LEV008 for missing ids.
+    arrays that are not read. Rows and ids are as the ledger says, where it says them by store; else the offsets are looked
+    into. `check_table` raises LEV006 for counts that are others, LEV007 for offsets that fall, LEV008 and LEV009 for chunks
+    that are missing or damaged.
     """
     path, member, finished = _member(store, name)
     if not finished and "LEV002" not in accept:
         raise FormatError("LEV002", path=full_path(store, path), expected="is_finished", found="not finished")
     data, offsets = (ZarrArray(store, f"{name}/{part}", frozenset(accept)) for part in ("data", "offsets"))
     if offsets.dtype != np.dtype("<i8"):
-        raise FormatError(
-            "LEV005", path=full_path(store, f"{name}/offsets"), expected="int64", found=offsets.dtype.name
-        )
-    rows = int(offsets.read(0, 1)[0])
+        place = full_path(store, f"{name}/offsets")
+        raise FormatError("LEV005", path=place, expected="int64", found=offsets.dtype.name)
+    rows, tokens = member.rows, member.tokens
+    if not finished or tokens is None:
+        rows = int(offsets.read(0, 1)[0])
+        tokens = _last(store, name, offsets, rows)
+    if not (rows < offsets.described.length and 0 <= tokens <= data.described.length):
+        raise _counts(store, name, "as many as the arrays are long", f"{rows} rows of {tokens} ids")
     if finished and rows != member.rows:
         raise _counts(store, name, f"{member.rows} rows", rows)
+    return LevanterShard(store, name, data, offsets, rows, tokens)
+
+
+def _last(store: Store, name: str, offsets: ZarrArray, rows: int) -> int:
     if not 0 <= rows < offsets.described.length:
         raise _counts(store, name, f"0 .. {offsets.described.length - 1} rows", rows)
-    tokens = int(offsets.read(rows, rows + 1)[0]) if rows else 0
-    if not 0 <= tokens <= data.described.length or (finished and member.tokens not in (None, tokens)):
-        raise _counts(store, name, f"{member.tokens} ids" if member.tokens is not None else "a number of ids", tokens)
-    return LevanterShard(store, name, data, offsets, rows, tokens)
+    return int(offsets.read(rows, rows + 1)[0]) if rows else 0
 
 
 def _member(store: Store, name: str) -> tuple[str, Member, bool]:
@@ -112,11 +119,11 @@ class LevanterShard(TableShard):
     def __init__(self, store: Store, name: str, data: ZarrArray, offsets: ZarrArray, rows: int, tokens: int) -> None:
         self._data = data
         self._offsets = offsets
-        described = (f"{name}/{part}/{METADATA}" for part in ("data", "offsets"))
-        files = (*data.files(tokens), *offsets.files(rows + 1), *described)
-        super().__init__(
-            store, Found(FORMAT, name, files), store.reader(f"{name}/data/{METADATA}"), data.dtype.str, 0, tokens, rows
-        )
+        described = [f"{name}/{part}/{METADATA}" for part in ("data", "offsets")]
+        # As far as they are there: counts are not looked at yet.
+        stored = (takewhile(store.exists, part) for part in (data.files(tokens), offsets.files(rows + 1)))
+        found = Found(FORMAT, name, (*chain.from_iterable(stored), *described))
+        super().__init__(store, found, store.reader(described[0]), data.dtype.str, 0, tokens, rows)
 
     def _edges(self, i: int, j: int) -> Edges:
         edges = self._offsets.read(i, j + 1)
@@ -125,6 +132,12 @@ class LevanterShard(TableShard):
         return edges
 
     def _examine(self) -> Problem | None:
+        rows = int(self._offsets.read(0, 1)[0])
+        tokens = _last(self._store, self.name, self._offsets, rows)
+        if (rows, tokens) != (self.documents, self.tokens):
+            path, offset = self._offsets.place_of(0)
+            expected = f"{self.documents} rows of {self.tokens} ids, as the ledger says"
+            return Problem("LEV006", path, "", offset, expected=expected, found=f"{rows} of {tokens}")
         for begin in range(0, self.documents, CHUNK):
             edges = self._edges(begin, min(self.documents, begin + CHUNK))
             wrong = np.flatnonzero((edges[1:] < edges[:-1]) | (edges[1:] > self.tokens))

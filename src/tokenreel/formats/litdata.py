@@ -60,8 +60,9 @@ def _index_of(path: str) -> str:
 
 def _is_index(store: Store, path: str) -> bool:
     """Return whether an ``index.json`` is one of LitData: it has chunks."""
+    data = store.read(path)
     try:
-        value = loads_strict(store.read(path), path)
+        value = loads_strict(data, path) if b'"chunks"' in data else None
     except ValueError:
         return False
     return isinstance(value, dict) and "chunks" in value and "shards" not in value

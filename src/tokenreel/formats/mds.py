@@ -56,12 +56,13 @@ def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
     ``*.mds`` that no index names. Cost: one read of each index, and of the table of one shard of bytes.
     """
     have = {entry.path for entry in entries}
+    folders = {path.rpartition("/")[0] for path in have if _SUFFIX in path.rpartition("/")[2]}
     indices = sorted(
         (path for path in have if path.rpartition("/")[2] == INDEX), key=lambda path: (path.count("/"), path)
     )
     found: dict[str, Found] = {}
     for index in indices:
-        if not _is_index(store, index, have):
+        if index.rpartition("/")[0] not in folders and not _is_index(store, index):
             continue
         for path, info in parsed(store, index, parse_index).items():
             if path == info.raw.path:
@@ -78,13 +79,11 @@ def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
     return _told(store, list(found.values()))
 
 
-def _is_index(store: Store, path: str, have: set[str]) -> bool:
-    """Return whether an ``index.json`` is one of MDS: its content says so, or what stands beside it."""
-    folder = path.rpartition("/")[0]
-    if any(_SUFFIX in other.rpartition("/")[2] for other in have if other.rpartition("/")[0] == folder):
-        return True
+def _is_index(store: Store, path: str) -> bool:
+    """Return whether an ``index.json`` beside which no shards are is one of MDS, by its content."""
+    data = store.read(path)
     try:
-        value = loads_strict(store.read(path), path)
+        value = loads_strict(data, path) if b'"shards"' in data else None
     except ValueError:
         return False
     shards = value.get("shards") if isinstance(value, dict) else None
