@@ -400,6 +400,7 @@ def test_memory_stays_as_it_is(corpora: list[Corpus], tmp_path: Path, rows: str)
         ("USE003", {"start": -1}),
         ("USE003", {"start": (0, 0)}),
         ("STA003", {"start": 41}),
+        ("USE003", {"start": 4, "state": {}}),
         ("RCP040", {"rows": "planes"}),
     ],
 )

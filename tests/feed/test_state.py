@@ -313,6 +313,23 @@ def test_a_position_past_the_end_of_longer_rows(corpora: list[Corpus]) -> None:
 # ---- orders that repeat ---------------------------------------------------------------------------------------------
 
 
+def test_an_endless_stream_goes_on_in_a_later_pass(corpora: list[Corpus]) -> None:
+    one = corpora[0]
+    order = stream_over(one)  # 40 rows
+    with tokenreel.open_feed(order, corpora=one, batch=20, endless=True) as feed:
+        for step in range(5):
+            next(feed)
+            state = feed.state_dict()
+            with tokenreel.open_feed(order, corpora=one, batch=3, endless=True, state=state) as again:
+                assert again.state_dict() == state
+                at = 20 * (step + 1)
+                assert next(again).samples.tolist() == [(at + k) % 40 for k in range(3)]
+                place = again.where()
+                assert place is not None
+                assert order.at(*place) == (at + 3) % 40 * 4
+    assert refused(state, order, one).code == "STA003"
+
+
 def test_a_state_of_an_endless_feed_needs_one(corpora: list[Corpus]) -> None:
     one = corpora[0]
     order = windows_over(one)

@@ -52,7 +52,7 @@ def state_of(
             cursors["starts"] = list(order.starts)
     stream: dict[str, Any] | None = None
     if isinstance(order, StreamOrder):
-        stream = {"token": order.origin + cursor.position * order.row_tokens}
+        stream = {"token": order.origin + _in_pass(cursor.position, order.length) * order.row_tokens}
         place = stream_place(order, cursor.position)
         if place is not None:
             stream |= {"shard": place[0], "offset": place[1]}
@@ -71,14 +71,19 @@ def fingerprint_at(order: Order, position: int) -> str:
 
 def stream_place(order: Order, position: int) -> tuple[int, int] | None:
     """Return (shard, offset) of a stream's next token; None for other orders, and where the shards are not known."""
-    if not isinstance(order, StreamOrder) or not order.shard_tokens or position > order.length:
+    if not isinstance(order, StreamOrder) or not order.shard_tokens:
         return None
-    return order.where(order.origin + position * order.row_tokens)
+    return order.where(order.origin + _in_pass(position, order.length) * order.row_tokens)
+
+
+def _in_pass(position: int, length: int | None) -> int:
+    """Return how far a position is in its pass over an order that repeats; the end of the first is its end."""
+    return position % length if length and position > length else position
 
 
 def mix_cursors(order: MixOrder, position: int, *, repeats: bool = False) -> list[int]:
     """Return the samples that each component has given, those before the mixture began among them."""
-    at = position % order.length if repeats and order.length else position
+    at = _in_pass(position, order.length) if repeats else position
     given: list[int] = order.cursors_at([at])[0].tolist()
     return given
 
@@ -97,7 +102,7 @@ def go_on(state: State, order: Order, corpora: Sequence[Corpus], *, repeats: boo
     its token with rows of any length. STA003: beyond the order's end. STA005: a corpus is another one. STA004: the order is.
     """
     if isinstance(order, StreamOrder) and state.order.get("name") == order.name and state.stream is not None:
-        return _stream(state, order, corpora)
+        return _stream(state, order, corpora, repeats=repeats)
     position = state.cursor.position
     order = _with_starts(state, order)
     _check_length(order, position, repeats=repeats)
@@ -125,7 +130,7 @@ def _with_starts(state: State, order: Order) -> Order:
     return replace(order, starts=tuple(known.get(name, 0) for name in names))
 
 
-def _stream(state: State, order: StreamOrder, corpora: Sequence[Corpus]) -> tuple[Order, Cursor]:
+def _stream(state: State, order: StreamOrder, corpora: Sequence[Corpus], *, repeats: bool) -> tuple[Order, Cursor]:
     """Return the stream from its next token on; rows of another length begin there."""
     said, position = state.order, state.cursor.position
     rows, ahead, token = said.get("row_tokens"), said.get("row_ahead"), (state.stream or {}).get("token")
@@ -135,14 +140,14 @@ def _stream(state: State, order: StreamOrder, corpora: Sequence[Corpus]) -> tupl
     lowered = _alike(state, order, corpora) or order
     if not isinstance(lowered, StreamOrder):
         raise TypeError(lowered)
-    origin = token - position * rows
+    origin = token - _in_pass(position, said.get("length")) * rows
     if 0 <= origin <= order.key.tokens and rows >= 1 and ahead in (0, 1):
         before = replace(lowered, row_tokens=rows, row_ahead=ahead, origin=origin)
         if before.fingerprint == state.fingerprint:
             if rows != order.row_tokens:
                 position, origin = divmod(token, order.row_tokens)
             now = replace(order, origin=origin)
-            _check_length(now, position)
+            _check_length(now, position, repeats=repeats)
             return now, replace(state.cursor, position=position)
     raise _another(state, lowered, corpora)
 

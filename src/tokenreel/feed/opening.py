@@ -91,6 +91,8 @@ def open_feed(  # noqa: PLR0913 (all that can be said of a feed)
     """
     check_rank(rank, world)
     _check_counts(batch=(batch, 1), steps=(steps, 0), threads=(threads, 1), prefetch=(prefetch, 0))
+    if start is not None and state is not None:
+        raise UsageError("USE003", "start", expected="start or state", found="both")
     said = _state(state)
     opened = _Opened.of(run, corpora, Path(folder), cache, segment, said, accept)
     sizes = _schedule(opened.run, batch, schedule)

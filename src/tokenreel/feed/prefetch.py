@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _GO, _STOP, _END = object(), object(), object()
 _gates: weakref.WeakSet[_Gate] = weakref.WeakSet()
 _held: list[_Gate] = []
+_forking = threading.RLock()
+"""Held around a fork: of two threads that fork, one waits."""
 _threads: dict[threading.Thread, SimpleQueue[object]] = {}
 
 
@@ -56,9 +58,13 @@ class Prefetch:
         self._thread = threading.Thread(
             target=_produce, args=(made, self._items, self._credits, gate), name="tokenreel-feed", daemon=True
         )
-        _threads[self._thread] = self._credits
         weakref.finalize(self, self._credits.put, _STOP).atexit = False
-        self._thread.start()
+        _threads[self._thread] = self._credits
+        try:
+            self._thread.start()
+        except BaseException:
+            _threads.pop(self._thread, None)
+            raise
 
     def get(self) -> Batch | None:
         """Return the next batch, None at the end; raises what making it raised."""
@@ -95,6 +101,7 @@ def _produce(made: Iterator[Batch], items: SimpleQueue[Any], credit: SimpleQueue
 
 
 def _before_fork() -> None:
+    _forking.acquire()
     for gate in sorted(_gates, key=id):
         gate.lock.acquire()
         _held.append(gate)
@@ -103,9 +110,12 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     while _held:
         _held.pop().lock.release()
+    _forking.release()
 
 
 def _after_fork_in_child() -> None:
+    global _forking  # noqa: PLW0603
+    _forking = threading.RLock()
     _held.clear()
     _gates.clear()
     _threads.clear()
