@@ -1,4 +1,4 @@
-"""Pack: plans of tokenreel beside Grain's first fit and best fit in plain Python; padding; feeding packed rows.
+"""Pack: plans of tokenreel beside Grain's first fit, OLMo-core's best fit and one in plain Python; padding; feeding packed rows.
 
 Lengths are log-normal (web: median 700, sigma 1.0; long: median 18,000, sigma 0.9), the same on every side. Each measurement is a process of its
 own that has imported everything and done a small job; sides take turns. A packer's time is for the documents it was given, which Grain gets as
@@ -25,12 +25,13 @@ class Contest:
 
     def __init__(self) -> None:
         script = HERE / "pack_sides.py"
-        self.peers = {"grain": peer("maxtext")}
+        self.peers = {"grain": peer("maxtext"), "olmo": peer("olmo")}
         self.commands: dict[str, list[str | Path]] = {
             name: [sys.executable, script, name] for name in ("tokenreel", "plain")
         }
-        if self.peers["grain"].python:
-            self.commands["grain"] = [self.peers["grain"].python, "-W", "ignore", script, "grain"]
+        for name, one in self.peers.items():
+            if one.python:
+                self.commands[name] = [one.python, "-W", "ignore", script, name]
         self.shares: list[float] = []
 
     def call(self, side: str, function: str, **given: Any) -> Run:
@@ -78,16 +79,20 @@ def packers(contest: Contest, rounds: int) -> tuple[str, Run]:
                 contest.call("tokenreel", "plan", documents=MILLION, policy="bestfit", oversize="split", **given)
             )
             sides.setdefault("tokenreel firstfit(8)", []).append(
-                contest.call("tokenreel", "plan", documents=MILLION, policy="firstfit(8)", oversize="truncate", **given)
+                contest.call("tokenreel", "plan", documents=MILLION, policy="firstfit(8)", oversize="split", **given)
             )
             sides.setdefault("plain Python, best fit", []).append(
                 contest.call("plain", "pack", documents=100_000, **given)
             )
+            if "olmo" in contest.commands:
+                sides.setdefault("OLMo-core, best fit", []).append(
+                    contest.call("olmo", "pack", documents=100_000, **given)
+                )
             if "grain" in contest.commands:
                 sides.setdefault("Grain, first fit, 8 bins", []).append(
                     contest.call("grain", "pack", documents=20_000, bins=8, **given)
                 )
-        counts = {"plain": 100_000, "Grain": 20_000}
+        counts = {"plain": 100_000, "OLMo-core": 100_000, "Grain": 20_000}
         speed = {
             name: [counts.get(name.replace(",", "").split(maxsplit=1)[0], MILLION) / run["cpu"] for run in runs]
             for name, runs in sides.items()
@@ -153,7 +158,7 @@ def main() -> int:
     options = arguments(parser)
     contest = Contest()
     facts = environment(("tokenreel", "numpy", "numba"))
-    facts["peers"] = {"grain": contest.peers["grain"].versions or contest.peers["grain"].reason}
+    facts["peers"] = {name: one.versions or one.reason for name, one in contest.peers.items()}
     text = f"## pack\n\n{conditions(facts)}\n\n{options.rounds} rounds, medians (least-greatest). {' '.join((__doc__ or '').split())}\n"
     parts = {
         "plans": lambda: plans(contest, options.rounds, options.large),

@@ -1,4 +1,4 @@
-"""The sides of bench/pack.py: `python pack_sides.py tokenreel|grain|plain`, each run by its own interpreter."""
+"""The sides of bench/pack.py: `python pack_sides.py tokenreel|grain|olmo|plain`, each run by its own interpreter."""
 
 from __future__ import annotations
 
@@ -124,6 +124,19 @@ def grain(kind: str, documents: int, room: int, bins: int) -> dict[str, Any]:
     return {"wall": wall, "cpu": cpu, "rows": rows, "padding": 1 - int(sizes.sum(dtype=np.int64)) / (rows * room)}
 
 
+def olmo(kind: str, documents: int, room: int) -> dict[str, Any]:
+    """OLMo-core's best-fit packer, given pieces of documents that fit a row, as its callers give them."""
+    from olmo_core.data.utils import InstancePacker
+
+    sizes = next(lengths(kind, documents))
+    pieces = sizes[sizes % room > 0] % room
+    edges = np.concatenate(([0], np.cumsum(pieces, dtype=np.uint64))).astype(np.uint64)
+    packer = InstancePacker(room)
+    found, wall, cpu = timed(lambda: packer.pack_documents(np.stack([edges[:-1], edges[1:]], axis=1)))
+    rows = len(found[0]) + int((sizes // room).sum())
+    return {"wall": wall, "cpu": cpu, "rows": rows, "padding": 1 - int(sizes.sum(dtype=np.int64)) / (rows * room)}
+
+
 def plain(kind: str, documents: int, room: int) -> dict[str, Any]:
     """Best fit, longest first, in plain Python: room left in a sorted list."""
     sizes = next(lengths(kind, documents))
@@ -154,6 +167,7 @@ def plain(kind: str, documents: int, room: int) -> dict[str, Any]:
 SIDES: dict[str, dict[str, Callable[..., Any]]] = {
     "tokenreel": {"plan": plan, "feeding": feeding},
     "grain": {"pack": grain},
+    "olmo": {"pack": olmo},
     "plain": {"pack": plain},
 }
 

@@ -32,6 +32,7 @@ PEERS = {
     "duckdb": ("duckdb", ("duckdb", "numpy", "pyarrow")),
     "polars": ("polars", ("polars", "numpy", "pyarrow")),
     "tokenreel": ("numba, msgspec", ("numpy", "numba")),
+    "olmo": ("olmo_core.data.utils", ("ai2-olmo-core", "numpy")),
     "maxtext": ("maxtext.input_pipeline._mmap_datasource", ("maxtext", "grain", "numpy")),
 }
 # Wheels that ask for a newer Python than the part that is measured needs: unpacked beside the environment and put on its path.

@@ -65,9 +65,6 @@ def window_rows(documents: list[int], lengths: list[int], packing: Packing, seed
             whole = n // room
             full += [[(d, at * room, room)] for at in range(whole)]
             pieces.append((d, whole * room, n - whole * room))
-        elif policy == "crop":
-            if n <= room or packing.oversize == "truncate":
-                pieces.append((d, 0, n))
         elif n == room or (n > room and packing.oversize == "truncate"):
             full.append([(d, 0, room)])
         elif n < room:

@@ -1,7 +1,8 @@
 """Rows without padding that begin with a document: the longest that fits goes in, and the last one is cut to fit.
 
 `crop` is nanochat's: some documents wait in a buffer; the longest of them that fits is taken (the first of equals), and
-where none fits the shortest is cut to the room that is left. `aligned` is modded-nanogpt's: documents come as they are
+where none fits the shortest is cut to the room that is left. What is longer than a row is dealt with before, or it would
+wait for ever: it never fits, and is never the shortest. `aligned` is modded-nanogpt's: documents come as they are
 stored, and the one that does not fit is cut. What is cut off is lost, and counted. Only the last row of a window of
 documents may have room left.
 """
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.order.kernels import inlined, kernel
+from tokenreel.order.kernels import kernel
 from tokenreel.pack.plan_bits import following, previous, put, take
 from tokenreel.pack.plan_sizes import READ_U32
 
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 def crop(sizes: npt.ArrayLike, room: int, buffer: int) -> tuple[U32, U32]:
     """Return the documents of all rows end to end, and the first entry of each row; the last of a row may be cut.
 
-    A document longer than `room` waits like any other and is cut when its turn comes. Cost: O(log buffer) a document.
+    No size may be above `room`. A document costs the same whatever the buffer: less than 0.1 us.
 
-    >>> [a.tolist() for a in crop([500, 200, 100, 300], 450, 4)]
-    [[3, 2, 1, 0], [0, 3]]
+    >>> [a.tolist() for a in crop([950, 500, 200, 100, 300], 1000, 5)]
+    [[0, 3, 1, 4, 2], [0, 2]]
     """
     lengths = np.ascontiguousarray(sizes, dtype=np.uint32)
     entries, firsts = np.empty(len(lengths), dtype=np.uint32), np.empty(len(lengths) + 1, dtype=np.uint32)
@@ -48,30 +49,6 @@ def aligned(sizes: npt.ArrayLike, room: int, longest: int) -> tuple[U32, U32]:
     return entries[: firsts[rows]], firsts[:rows]
 
 
-@inlined
-def climb(heap: Any, at: int) -> None:
-    """Restore a heap, least first, whose last item is new."""
-    while at > 0 and heap[(at - 1) >> 1] > heap[at]:
-        above = (at - 1) >> 1
-        heap[above], heap[at] = heap[at], heap[above]
-        at = above
-
-
-@inlined
-def sink(heap: Any, held: int) -> None:
-    """Restore a heap of `held` items whose first is new."""
-    at = 0
-    while True:
-        least = at
-        for below in range(2 * at + 1, min(2 * at + 3, held)):
-            if heap[below] < heap[least]:
-                least = below
-        if least == at:
-            return
-        heap[least], heap[at] = heap[at], heap[least]
-        at = least
-
-
 @kernel(f"int64({READ_U32}, int64, int64, uint32[::1], uint32[::1])")
 def _crop(sizes: Any, room: int, buffer: int, entries: Any, firsts: Any) -> int:
     n = len(sizes)
@@ -80,21 +57,14 @@ def _crop(sizes: Any, room: int, buffer: int, entries: Any, firsts: Any) -> int:
     nexts = np.empty(n, dtype=np.int32)
     words = np.zeros((room >> 6) + 1, dtype=np.uint64)
     upper = np.zeros((len(words) >> 6) + 1, dtype=np.uint64)
-    # Documents longer than a row, by length, then as they came.
-    heap = np.empty(min(buffer, n) + 1, dtype=np.int64)
-    waiting = longer = coming = used = rows = 0
+    waiting = coming = used = rows = 0
     while True:
         firsts[rows] = used
         filled = 0
         while filled < room:
             while waiting < buffer and coming < n:
                 size: Any = np.int64(sizes[coming])
-                if size > room:
-                    heap[longer] = (size << 20) | coming
-                    climb(heap, longer)
-                    longer += 1
-                    waiting += 1
-                elif size > 0:
+                if size > 0:
                     if heads[size] < 0:
                         heads[size] = coming
                         put(words, upper, size)
@@ -108,19 +78,12 @@ def _crop(sizes: Any, room: int, buffer: int, entries: Any, firsts: Any) -> int:
             size = previous(words, upper, room - filled)
             if size < 0:
                 size = following(words, upper, room - filled)
-            if size < 0:
-                document: Any = heap[0] & ((1 << 20) - 1)
-                longer -= 1
-                heap[0] = heap[longer]
-                sink(heap, longer)
-                size = room
+            document: Any = np.int64(heads[size])
+            if heads[size] == tails[size]:
+                heads[size] = -1
+                take(words, upper, size)
             else:
-                document = np.int64(heads[size])
-                if heads[size] == tails[size]:
-                    heads[size] = -1
-                    take(words, upper, size)
-                else:
-                    heads[size] = nexts[document]
+                heads[size] = nexts[document]
             entries[used] = document
             used += 1
             waiting -= 1

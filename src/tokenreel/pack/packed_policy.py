@@ -145,7 +145,7 @@ class Packing:
             return WHOLE_CHUNKS
         if self.policy in ("bestfit", "firstfit", "crop", "levanter-greedy") and self.oversize == "split":
             return WHOLE_CHUNKS
-        if self.policy in ("bestfit", "firstfit"):
+        if self.policy in ("bestfit", "firstfit", "crop"):
             return FULL if self.oversize == "truncate" else EXACT
         return NONE
 

@@ -19,7 +19,7 @@ from tokenreel.pack.crop import aligned, crop
 from tokenreel.pack.decompose import decompose
 from tokenreel.pack.firstfit import first_fit
 from tokenreel.pack.greedy import greedy, refuse_longer
-from tokenreel.pack.packed_policy import CHUNKS, EXACT, FIRST, FITTING, FULL, NONE, WHOLE_CHUNKS, Packing
+from tokenreel.pack.packed_policy import CHUNKS, EXACT, FIRST, FITTING, FULL, WHOLE_CHUNKS, Packing
 from tokenreel.pack.plan_sizes import BLOCK, READ_U32, SHIFT, Sizes
 
 if TYPE_CHECKING:
@@ -106,10 +106,8 @@ def plan_window(lengths: U32, packing: Packing, seed: int = 0, window: int = 0) 
         return aligned(lengths, room, packing.longest or room)
     if policy == "decompose":
         return decompose(lengths, room, packing.shortest or 1)
-    sizes = lengths
-    if not (policy == "crop" and packing.oversize == "truncate"):
-        sizes = np.empty(len(lengths), dtype=np.uint32)
-        _left_over(lengths, room, packing.direct, sizes)
+    sizes = np.empty(len(lengths), dtype=np.uint32)
+    _left_over(lengths, room, packing.direct, sizes)
     if policy == "crop":
         return crop(sizes, room, packing.buffer or 1)
     if policy == "levanter-greedy":
@@ -161,7 +159,7 @@ def _left_over(lengths: Any, room: int, kind: int, sizes: Any) -> None:
         length = np.int64(lengths[k])
         if kind == WHOLE_CHUNKS:
             sizes[k] = length % room
-        elif length < room or (length == room and kind == NONE):
+        elif length < room:
             sizes[k] = length
         else:
             sizes[k] = 0
