@@ -72,6 +72,8 @@ def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> Parqu
         if "PQT004" not in accept:
             for chunk in footer.chunks:
                 check_pages(reader, chunk, 8)
+            for chunk in footer.facts:
+                check_pages(reader, chunk, 1)
         kind = ParquetFactsShard if FACTS.intersection(footer.names) else ParquetShard
         return kind(store, path, reader, footer)
     except BaseException:
@@ -85,7 +87,7 @@ class ParquetShard(LoadedShard):
     def __init__(self, store: Store, path: str, reader: Reader, footer: Footer) -> None:
         self._footer = footer
         self._reader = reader
-        self._file = _opened(reader)
+        self._file = _opened(reader, FACTS.intersection(footer.names))
         dtype = self._dtype()
         told = [chunk.tokens for chunk in footer.chunks]
         tokens = sum(count for count in told if count is not None)
@@ -226,13 +228,18 @@ def lists_of(column: Any, path: str, first: int) -> tuple[Edges, Ids]:
     return lengths, ids
 
 
-def _opened(reader: Reader) -> Any:
+def _opened(reader: Reader, dictionaries: frozenset[str]) -> Any:
     pa = require("pyarrow", extra="build")
     parquet = require("pyarrow.parquet", extra="build")
     with _arrow_errors(reader, 0):
         source = pa.PythonFile(_Stream(reader), mode="r")
         return parquet.ParquetFile(
-            source, memory_map=False, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
+            source,
+            memory_map=False,
+            pre_buffer=False,
+            buffer_size=1 << 20,
+            page_checksum_verification=True,
+            read_dictionary=sorted(dictionaries),
         )
 
 

@@ -21,7 +21,10 @@ FACTS = frozenset(COLUMNS)
 def facts_of(file: Any, firsts: npt.NDArray[np.int64], i: int, j: int) -> list[DocumentFacts]:
     """Return the facts of rows [i, j) of an open ``ParquetFile``; columns that are not of strings are passed over."""
     kinds = {field.name: str(field.type) for field in file.schema_arrow}
-    columns = [name for name in COLUMNS if kinds.get(name) in ("string", "large_string")]
+    # Read as dictionaries: one long value of many rows is in memory once.
+    columns = [
+        name for name in COLUMNS if "values=string" in kinds.get(name, "") or "values=large" in kinds.get(name, "")
+    ]
     if not columns or i == j:
         return [DocumentFacts() for _ in range(j - i)]
     groups = range(int(np.searchsorted(firsts, i, side="right")) - 1, int(np.searchsorted(firsts, j, side="left")))
@@ -31,13 +34,18 @@ def facts_of(file: Any, firsts: npt.NDArray[np.int64], i: int, j: int) -> list[D
         low, high = max(i - at, 0), min(j - at, batch.num_rows)
         if low < high:
             part = batch.slice(low, high - low)
-            values = [part.column(name).to_pylist() for name in columns]
+            values = [_values(part.column(name)) for name in columns]
             fields = [COLUMNS[name] for name in columns]
             rows += [DocumentFacts(**dict(zip(fields, row, strict=True))) for row in zip(*values, strict=True)]
         at += batch.num_rows
         if at >= j:
             break
     return rows
+
+
+def _values(column: Any) -> list[str | None]:
+    words = column.dictionary.to_pylist()
+    return [None if index is None else words[index] for index in column.indices.to_pylist()]
 
 
 def table_of(facts: Sequence[DocumentFacts]) -> dict[str, list[str | None]]:

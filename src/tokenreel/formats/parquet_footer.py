@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.errors import FormatError
+from tokenreel.formats.parquet_facts import FACTS
 from tokenreel.formats.thrift import Compact
 from tokenreel.formats.unpacking import largest
 
@@ -54,6 +55,8 @@ class Footer:
     """All columns."""
     rows: int
     chunks: tuple[Chunk, ...]
+    facts: tuple[Chunk, ...] = ()
+    """Columns of what is known of documents, of all row groups."""
 
 
 def read_footer(reader: Reader) -> Footer:
@@ -79,17 +82,18 @@ def _footer(value: dict[int, Any], size: int) -> Footer:
     column = next((name for name in COLUMNS if name in leaves), "")
     leaf, levels = leaves.get(column, ((), 0))
     rows = _positive(value[3])
-    chunks = []
+    chunks: list[Chunk] = []
+    facts: list[Chunk] = []
     for group in value[4] if column else ():
         if not group[3]:  # no pages, and nothing where they should begin
             chunks.append(Chunk(0, 0, 0, len(MAGIC), 0))
             continue
-        metas = (chunk[3] for chunk in group[1] if 3 in chunk)
-        meta = next(meta for meta in metas if tuple(part.decode() for part in meta[3]) == leaf)
-        starts = [meta[key] for key in (9, 11) if meta.get(key)]
-        begin, length = min(_positive(start) for start in starts), _positive(meta[7])
-        if begin + length > size:
-            raise ValueError("a column outside the file")
+        metas = {tuple(part.decode() for part in chunk[3][3]): chunk[3] for chunk in group[1] if 3 in chunk}
+        meta = metas[leaf]
+        begin, length = _place(meta, size)
+        facts += [
+            Chunk(0, _positive(metas[name,][5]), 0, *_place(metas[name,], size)) for name in FACTS if (name,) in metas
+        ]
         counts = meta.get(16, {}).get(3)
         told = _positive(counts[levels]) if isinstance(counts, list) and len(counts) == levels + 1 else None
         count, values = _positive(group[3]), _positive(meta[5])
@@ -98,7 +102,14 @@ def _footer(value: dict[int, Any], size: int) -> Footer:
         chunks.append(Chunk(count, values, told, begin, length))
     if column and sum(chunk.rows for chunk in chunks) != rows:
         raise ValueError("row groups that do not add up")
-    return Footer(column, ".".join(leaf), tuple(names), rows, tuple(chunks))
+    return Footer(column, ".".join(leaf), tuple(names), rows, tuple(chunks), tuple(facts))
+
+
+def _place(meta: dict[int, Any], size: int) -> tuple[int, int]:
+    begin, length = min(_positive(meta[key]) for key in (9, 11) if meta.get(key)), _positive(meta[7])
+    if begin + length > size:
+        raise ValueError("a column outside the file")
+    return begin, length
 
 
 def _schema(elements: list[dict[int, Any]]) -> tuple[list[str], dict[str, tuple[tuple[str, ...], int]]]:
