@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 import tokenreel
+from tokenreel.errors import OrderError
 from tokenreel.feed.gather import Gatherer
 from tokenreel.formats.megatron_write import MegatronWriter
 from tokenreel.order.maxtext_mmap import MaxTextMmapOrder
 from tokenreel.order.maxtext_npy import MaxTextNpyOrder
 from tokenreel.order.megatron import MegatronOrder
-from tokenreel.pack.megatron_rows import edges_of_parts
+from tokenreel.order.megatron_blend import MegatronBlend
+from tokenreel.pack.megatron_parts import ExactEdges, repeats
 from tokenreel.spans import Flag, SpanTable
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -36,7 +38,7 @@ def name_of(case: dict[str, Any]) -> str:
 # ---- Megatron -------------------------------------------------------------------------------------------------------
 
 
-def megatron_batch(case: dict[str, Any]) -> dict[str, np.ndarray]:
+def megatron_order(case: dict[str, Any]) -> tuple[MegatronOrder, Any]:
     corpus = tokenreel.open(GOLDEN / "megatron" / "data" / case["prefix"])
     ahead, width = int(case["add_extra_token_to_sequence"]), case["sequence_length"]
     order = MegatronOrder.over(
@@ -50,13 +52,19 @@ def megatron_batch(case: dict[str, Any]) -> dict[str, np.ndarray]:
         keep_partial=case["part"] == "valid" and not case["drop_last_partial_validation_sequence"],
         documents=corpus.table(),
     ).prepare()
+    return order, corpus
+
+
+def megatron_batch(case: dict[str, Any]) -> dict[str, np.ndarray]:
+    order, corpus = megatron_order(case)
     options = (
         "eod", "pad", "reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask",
         "inter_document_masking", "allow_ambiguous_pad_tokens",
     )  # fmt: skip
     policy = {"kind": "megatron", **{name: case[name] for name in options}}
     samples = np.array(case["indices"])
-    with Gatherer([corpus], policy, row_tokens=width, row_ahead=ahead, dtype="int64") as gatherer:
+    shape = {"row_tokens": order.row_tokens, "row_ahead": order.row_ahead}
+    with Gatherer([corpus], policy, **shape, dtype="int64") as gatherer:
         return gatherer.batch(order.spans_at(np.where(samples < 0, samples + order.length, samples)))
 
 
@@ -79,26 +87,28 @@ def test_rows_are_what_gpt_dataset_returns(case: dict[str, Any]) -> None:
         assert np.array_equal(found, expected), name
 
 
-def parts_of(case: dict[str, Any], sample: int) -> list[int]:
-    """Return the tokens of a sample's entries, look-ahead included, from the index arrays, as the fetch goes over them."""
-    documents, rows, shuffle = (
-        arrays("megatron")[f"{case['name']}/{case['part']}/{what}_index"] for what in ("document", "sample", "shuffle")
-    )
-    lengths = tokenreel.open(GOLDEN / "megatron" / "data" / case["prefix"]).sequences()
-    ahead = int(case["add_extra_token_to_sequence"])
-    (first, begin), (last, end) = rows[shuffle[sample]].tolist(), rows[shuffle[sample] + 1].tolist()
-    sizes = [int(lengths.lengths(d, d + 1)[0]) for d in documents[first : last + 1].tolist()]
-    if first == last:
-        return [end + ahead - begin]
-    return [sizes[0] - begin, *sizes[1:-1], end + ahead]
-
-
 @pytest.mark.parametrize("case", [c for c in CASES["megatron"] if c["inter_document_masking"]], ids=name_of)
 def test_edges_with_entries_of_no_tokens_repeat_as_in_megatron(case: dict[str, Any]) -> None:
     expected = arrays("megatron")[f"{case['name']}/{case['part']}/cu_seqlens"]
-    ahead = int(case["add_extra_token_to_sequence"])
-    for sample, edges in zip(case["indices"], expected, strict=False):
-        assert edges_of_parts(parts_of(case, sample), case["sequence_length"], ahead).tolist() == edges.tolist()
+    order, _ = megatron_order(case)
+    samples = np.array(case["indices"])
+    samples = np.where(samples < 0, samples + order.length, samples)
+    assert np.array_equal(ExactEdges(order).of(samples), expected)
+
+
+def test_exact_edges_of_a_blend_are_its_members() -> None:
+    case = next(c for c in CASES["megatron"] if c["name"] == "idm_empties")
+    _, corpus = megatron_order(case)
+    assert repeats(megatron_order(case)[0])
+    blend = MegatronBlend.over(
+        [corpus.sequences()] * 2, case["sequence_length"], seed=case["random_seed"], samples=40, weights=[2.0, 1.0]
+    ).prepare()
+    member, number = blend.dispatched()
+    edges = ExactEdges(blend).of(np.arange(40))
+    for k in range(40):
+        assert np.array_equal(edges[k], ExactEdges(blend.members[member[k]]).of([number[k]])[0])
+    with pytest.raises(OrderError):
+        ExactEdges(MaxTextMmapOrder.over([corpus.table()], 8))
 
 
 # ---- MaxText --------------------------------------------------------------------------------------------------------

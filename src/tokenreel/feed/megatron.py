@@ -38,10 +38,12 @@ class MegatronDataset:
 
     def __init__(self, order: Order, corpora: Sequence[Corpus], policy: RowPolicy) -> None:
         from tokenreel.feed.opening import open_feed
+        from tokenreel.pack.megatron_parts import exact_edges
 
         self.order = order
         self._blend = order.name.startswith("megatron-blend")
         self._feed = open_feed(order, corpora=corpora, rows=policy, batch=1, dtype="int64", prefetch=0)
+        self._exact = exact_edges(order, policy)
 
     def __len__(self) -> int:
         """Return the samples."""
@@ -61,7 +63,8 @@ class MegatronDataset:
         """Return several samples, gathered together: what a ``DataLoader`` asks for when it can."""
         torch = require("torch", extra="torch")
         numbers = np.asarray(samples, dtype=np.int64)
-        arrays = {name: torch.from_numpy(array) for name, array in self._feed.rows(numbers).items()}
+        made = self._exact(self._feed.rows(numbers), numbers)
+        arrays = {name: torch.from_numpy(array) for name, array in made.items()}
         rows: list[dict[str, Any]] = [{name: array[k] for name, array in arrays.items()} for k in range(len(numbers))]
         if self._blend:
             members = self.order.components_at(numbers).astype(np.int16)
