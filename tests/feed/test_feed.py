@@ -370,6 +370,7 @@ def test_memory_stays_as_it_is(corpora: list[Corpus], tmp_path: Path, rows: str)
         return int(Path("/proc/self/statm").read_text().split()[1]) * page
 
     ledger = tmp_path / "ledger.jsonl" if rows == "plain" else None
+    before = 0
     with tokenreel.open_feed(order, corpora=corpora[0], batch=2, rows=rows, ledger=ledger, steps=500_000) as feed:
         for batch in feed:
             if batch.step == 5000:
@@ -425,7 +426,7 @@ def test_rows_without_a_length_are_refused(corpora: list[Corpus], row_tokens: in
             return getattr(self.order, name)
 
     with pytest.raises(UsageError) as caught:
-        tokenreel.open_feed(Varied(windows_over(corpora[0])), corpora=corpora[0], batch=2)  # type: ignore[arg-type]
+        tokenreel.open_feed(Varied(windows_over(corpora[0])), corpora=corpora[0], batch=2)
     assert caught.value.code == "STA012"
 
 

@@ -227,7 +227,7 @@ def test_lines_are_on_the_disk_when_a_state_is_taken(
     synced: list[int] = []
     now = [100.0]
     monkeypatch.setattr(os, "fsync", synced.append)
-    monkeypatch.setattr(ledger_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("tokenreel.feed.ledger.time.monotonic", lambda: now[0])
     with tokenreel.open_feed(windows_over(corpus), corpora=corpus, batch=2, ledger=tmp_path / "ledger.jsonl") as feed:
         synced.clear()
         for _ in range(8):

@@ -78,7 +78,8 @@ def test_no_more_is_made_ahead_than_asked() -> None:
 
 def test_the_end_and_an_error_come_in_their_turn() -> None:
     made = Prefetch(iter([1, 2]), 5)  # type: ignore[list-item]
-    assert [made.get(), made.get(), made.get()] == [1, 2, None]
+    got: list[Any] = [made.get(), made.get(), made.get()]
+    assert got == [1, 2, None]
 
     def failing() -> Iterator[Batch]:
         yield 7  # type: ignore[misc]

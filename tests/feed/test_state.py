@@ -109,9 +109,10 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 def test_a_mangled_state_loads_or_is_refused_by_a_code(corpora: list[Corpus], data: st.DataObject) -> None:
     """One value of a good state replaced by anything: never another error, and never another place."""
     one = corpora[0]
-    order, used = data.draw(
-        st.sampled_from([(stream_over(one), one), (mixed(corpora[:2], (0, (3.0, 1.0))), corpora[:2])])
-    )
+    streamed, used = data.draw(st.booleans()), corpora[:2]
+    order: Order = mixed(used, (0, (3.0, 1.0)))
+    if streamed:
+        order, used = stream_over(one), [one]
     state = json.loads(json.dumps(state_of(order, Cursor(8, 2, 32), corpora=corpora).as_dict()))
     place = data.draw(st.sampled_from(places(state)[1:]))
     at = state
@@ -316,6 +317,7 @@ def test_a_position_past_the_end_of_longer_rows(corpora: list[Corpus]) -> None:
 def test_an_endless_stream_goes_on_in_a_later_pass(corpora: list[Corpus]) -> None:
     one = corpora[0]
     order = stream_over(one)  # 40 rows
+    state: dict[str, Any] = {}
     with tokenreel.open_feed(order, corpora=one, batch=20, endless=True) as feed:
         for step in range(5):
             next(feed)
