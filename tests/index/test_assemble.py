@@ -15,6 +15,8 @@ from tokenreel.errors import FormatError, StorageError, TokenError
 from tokenreel.index.assemble import Assembled, assemble
 from tokenreel.index.files import put
 from tokenreel.index.maxtext import convert
+from tokenreel.order.levanter import LevanterOrder
+from tokenreel.order.levanter_shuffle import LevanterShuffle
 from tokenreel.order.maxtext_blend import MaxTextBlendOrder
 from tokenreel.order.maxtext_mmap import MaxTextMmapOrder
 from tokenreel.order.maxtext_mmap_mix import MaxTextMmapMixOrder
@@ -30,6 +32,8 @@ from tokenreel.order.streams_llmc import LlmcStream
 from tokenreel.order.streams_nanogpt import NanogptOrder
 from tokenreel.order.windows import WindowsOrder
 from tokenreel.order.windows_shuffle import BlockShuffle
+from tokenreel.pack.packed import PackedOrder
+from tokenreel.pack.packed_policy import Packing
 
 
 @pytest.fixture
@@ -96,6 +100,31 @@ def cases(web: Any, code: Any) -> dict[str, tuple[dict[str, Any], Order]]:
             {"member": WEIGHTED, "row_tokens": 8, "hosts": 2},
             MaxTextMmapMixOrder.over(documents, [0.7, 0.3], 8, hosts=2),
         ),
+        "packed": (
+            {"policy": "concat", "seed": 3, **WEB},
+            PackedOrder.over(table, Packing.of("concat", 8), seed=3),
+        ),
+        "levanter": (
+            {
+                "row_tokens": 8,
+                "block": 16,
+                "seed": 4,
+                "trainer": "grug",
+                "shuffle": {"kind": "era", "era_length": 5},
+                "component": [
+                    {"name": "w", "corpus": "web", "weight": 3},
+                    {"name": "c", "corpus": "code", "weight": 1},
+                ],
+            },
+            LevanterOrder.of(
+                {"w": [StreamOrder.over(table, 8, 0)], "c": [StreamOrder.over(code.table(), 8, 0)]},
+                {"w": 3.0, "c": 1.0},
+                block=16,
+                seed=4,
+                trainer="grug",
+                shuffle=LevanterShuffle(kind="era", era_length=5),
+            ),
+        ),
         "mix": (
             {
                 "seed": 4,
@@ -122,6 +151,7 @@ def cases(web: Any, code: Any) -> dict[str, tuple[dict[str, Any], Order]]:
 
 KINDS = [
     "hobbylm-stream",
+    "levanter",
     "llmc-stream",
     "maxtext-mmap",
     "maxtext-mmap-mix",
@@ -131,6 +161,7 @@ KINDS = [
     "megatron-blend",
     "mix",
     "nanogpt",
+    "packed",
     "stream",
     "windows",
 ]

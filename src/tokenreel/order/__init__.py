@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from tokenreel.order.grain_shuffle import grain_index_shuffle
     from tokenreel.order.keyed import KeyedPermutation
     from tokenreel.order.legacy_shuffle import LegacyShuffle
+    from tokenreel.order.levanter import LevanterOrder
+    from tokenreel.order.levanter_keys import LevanterReplay
+    from tokenreel.order.levanter_mixture import LevanterMixture
+    from tokenreel.order.levanter_schedule import LevanterSchedule
+    from tokenreel.order.levanter_shuffle import LevanterShuffle
     from tokenreel.order.maxtext_blend import MaxTextBlendOrder
     from tokenreel.order.maxtext_mmap import MaxTextMmapOrder
     from tokenreel.order.maxtext_mmap_mix import MaxTextMmapMixOrder
@@ -43,6 +48,11 @@ _HOME = {
     "HobbyStream": "streams_hobbylm",
     "KeyedPermutation": "keyed",
     "LegacyShuffle": "legacy_shuffle",
+    "LevanterMixture": "levanter_mixture",
+    "LevanterOrder": "levanter",
+    "LevanterReplay": "levanter_keys",
+    "LevanterSchedule": "levanter_schedule",
+    "LevanterShuffle": "levanter_shuffle",
     "LlmcStream": "streams_llmc",
     "MaxTextBlendOrder": "maxtext_blend",
     "MaxTextInput": "maxtext_settings",
@@ -74,6 +84,11 @@ __all__ = [
     "HobbyStream",
     "KeyedPermutation",
     "LegacyShuffle",
+    "LevanterMixture",
+    "LevanterOrder",
+    "LevanterReplay",
+    "LevanterSchedule",
+    "LevanterShuffle",
     "LlmcStream",
     "MaxTextBlendOrder",
     "MaxTextInput",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,43 +19,44 @@ _I64 = read_only("int64")
 
 
 class BlockCache:
-    """The last permuted blocks used, by number; at most 64 MiB of them. Any number of threads may share one."""
+    """The last permuted blocks, by number; at most 64 MiB of them. Any number of threads may share one.
 
-    __slots__ = ("_blocks", "_lock", "_seen", "_size")
+    What it holds follows from the numbers alone, so that a block lost or made twice changes no answer.
+    """
+
+    __slots__ = ("_blocks", "_seen", "_size")
 
     def __init__(self, block: int) -> None:
         self._size = max(2, KEPT_BYTES // (4 * block))
-        self._blocks: OrderedDict[int, I32] = OrderedDict()
-        self._seen: OrderedDict[int, None] = OrderedDict()
-        self._lock = threading.Lock()
+        self._blocks: dict[int, I32] = {}
+        self._seen: dict[int, None] = {}
 
     def get(self, number: int) -> I32 | None:
         """Return a block if it is kept."""
-        with self._lock:
-            found = self._blocks.get(number)
-            if found is not None:
-                self._blocks.move_to_end(number)
-            return found
+        return self._blocks.get(number)
 
     def put(self, number: int, ids: I32) -> None:
         """Keep a block."""
-        with self._lock:
-            self._blocks[number] = ids
-            while len(self._blocks) > self._size:
-                self._blocks.popitem(last=False)
+        self._blocks[number] = ids
+        _forget(self._blocks, self._size)
 
     def met_before(self, number: int) -> bool:
         """Say whether a block was asked for before, and remember that it was now."""
-        with self._lock:
-            known = number in self._seen
-            self._seen[number] = None
-            while len(self._seen) > REMEMBERED:
-                self._seen.popitem(last=False)
-            return known
+        known = number in self._seen
+        self._seen[number] = None
+        _forget(self._seen, REMEMBERED)
+        return known
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy in another process starts empty.
         return BlockCache, (max(1, KEPT_BYTES // (4 * self._size)),)
+
+
+def _forget(held: dict[int, Any], size: int) -> None:
+    """Drop the oldest entries beyond `size`."""
+    if len(held) > size:
+        for number in list(held)[: len(held) - size]:
+            held.pop(number, None)
 
 
 @kernel(f"void(int32[::1], {_I64}, int64, int64[::1], int64[::1], int64, int64[::1], boolean, int32[::1], int64[::1])")
