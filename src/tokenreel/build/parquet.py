@@ -53,7 +53,7 @@ def _batches(path: str, shape: SourceShape, chunk_bytes: int) -> Iterator[Any]:
     """
     pa = require("pyarrow", extra="build")
     parquet = require("pyarrow.parquet", extra="build")
-    columns = list(dict.fromkeys(n for n in (shape.text, shape.id, shape.source_field) if n is not None))
+    columns = list(dict.fromkeys([*_named(shape), *shape.extra]))
     with contextlib.ExitStack() as stack:
         file = os.open(path, os.O_RDONLY)
         stack.callback(os.close, file)
@@ -92,6 +92,10 @@ def _batches(path: str, shape: SourceShape, chunk_bytes: int) -> Iterator[Any]:
                 yield _joined(pa, waiting)
 
 
+def _named(shape: SourceShape) -> list[str]:
+    return [name for name in (shape.text, shape.id, shape.source_field) if name is not None]
+
+
 def _joined(pa: Any, batches: list[Any]) -> Any:
     if len(batches) == 1:
         return batches[0]
@@ -105,9 +109,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _check_columns(pa: Any, schema: Any, path: str, shape: SourceShape) -> None:
-    for name in (shape.text, shape.id, shape.source_field):
-        if name is None:
-            continue
+    for name in dict.fromkeys([*_named(shape), *shape.extra]):
         if name not in schema.names:
             near = nearest(name, schema.names)
             hint = f'text = "{near}" in [[source]]' if near and name == shape.text else None
@@ -128,6 +130,8 @@ def _check_columns(pa: Any, schema: Any, path: str, shape: SourceShape) -> None:
                 found=", ".join(schema.names[:12]),
                 hint="rename one of them",
             )
+        if name not in _named(shape):
+            continue
         kind = schema.field(name).type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
@@ -140,9 +144,10 @@ def _check_columns(pa: Any, schema: Any, path: str, shape: SourceShape) -> None:
 
 
 def _cut(pa: Any, batch: Any, shape: SourceShape, path: str, record: int, chunk_bytes: int) -> Iterator[Records]:
-    columns = {name: batch.column(name) for name in (shape.text, shape.id, shape.source_field) if name is not None}
+    columns = {name: batch.column(name) for name in _named(shape)}
+    more = {name: batch.column(name) for name in shape.extra}
     _refuse_null(columns[shape.text], shape.text, path, record)
-    for name, column in columns.items():
+    for name, column in {**columns, **more}.items():
         _check_indices(pa, column, name, path, record)
     ends = np.cumsum(np.sum([_sizes(pa, column) for column in columns.values()], axis=0))
     named = {name: _as_list(columns[name], name, path) for name in (shape.id, shape.source_field) if name is not None}
@@ -162,7 +167,9 @@ def _cut(pa: Any, batch: Any, shape: SourceShape, path: str, record: int, chunk_
                 message = f"The column {shape.source_field!r}, which says a document's source, is empty."
                 raise SourceError("SRC006", message, path=path, document=at)
         explain = _explainer(pa, texts, path, record + begin)
-        yield Records(texts, record + begin, None if ids is None else list(ids), sources, explain=explain)
+        extra = {name: _as_list(column, name, path)(begin, end) for name, column in more.items()}
+        listed = None if ids is None else list(ids)
+        yield Records(texts, record + begin, listed, sources, columns=extra, explain=explain)
         begin = end
 
 

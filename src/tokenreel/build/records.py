@@ -25,6 +25,8 @@ class SourceShape(msgspec.Struct, frozen=True, kw_only=True):
     """The field that holds each record's source; None: the constant below."""
     source: str = ""
     separator: str | None = None
+    extra: tuple[str, ...] = ()
+    """More fields that are handed on, as values of JSON."""
 
     @property
     def constant(self) -> str:
@@ -51,6 +53,8 @@ class Records:
     explain: Callable[[], None] | None = None
     """Where UTF-8 was not checked yet: raises `SourceError` naming the first place that is not. The engine's side
     checks every text anyway; this is called when it finds one."""
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+    """The shape's extra fields by name, one value a record; None where a record lacks it."""
 
     def check(self) -> None:
         """Raise `SourceError` (SRC001) unless all texts are valid UTF-8."""

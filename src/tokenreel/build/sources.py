@@ -29,7 +29,7 @@ from tokenreel.errors import RecipeError, SourceError
 from tokenreel.store.atomic import read_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tokenreel.config.recipe import Recipe, SourceTable
 
@@ -53,8 +53,8 @@ class PlannedInput:
     """POSIX, relative to the recipe's folder; outside of it, for absolute patterns: to the deepest folder of them all."""
 
 
-def shape_of(table: SourceTable) -> SourceShape:
-    """Return how a source's records are read."""
+def shape_of(table: SourceTable, extra: tuple[str, ...] = ()) -> SourceShape:
+    """Return how a source's records are read, with more fields of theirs."""
     by_field = isinstance(table.source, SourceField)
     return SourceShape(
         name=table.name,
@@ -64,6 +64,7 @@ def shape_of(table: SourceTable) -> SourceShape:
         source_field=table.source.field if isinstance(table.source, SourceField) else None,
         source=table.name if by_field or table.source is None else str(table.source),
         separator=table.separator,
+        extra=extra,
     )
 
 
@@ -75,11 +76,24 @@ def plan_inputs(recipe: Recipe, folder: str | os.PathLike[str], recipe_path: obj
     that is not UTF-8, SRC021 two files that would be recorded under one path), `RecipeError` (RCP006, SRC015) for a
     format that cannot be told or lacks a field it needs, and `StorageError` (STO001, STO002).
     """
+    return plan_sources(recipe.source, folder, recipe_path)
+
+
+def plan_sources(
+    tables: Sequence[SourceTable],
+    folder: str | os.PathLike[str],
+    recipe_path: object = None,
+    *,
+    patterns: Sequence[str] | None = None,
+    extra: tuple[str, ...] = (),
+) -> list[PlannedInput]:
+    """Return the inputs of these sources, as `plan_inputs` does; `patterns` are those of all sources of the recipe."""
     base = Path(folder)
-    shared = _shared_folder([pattern for table in recipe.source for pattern in table.paths], base)
+    all_patterns = [pattern for table in tables for pattern in table.paths] if patterns is None else patterns
+    shared = _shared_folder(all_patterns, base)
     planned: list[PlannedInput] = []
     recorded: dict[str, str] = {}
-    for table in recipe.source:
+    for table in tables:
         found: dict[str, PlannedInput] = {}
         for pattern in table.paths:
             locations = _match(pattern, base)
@@ -104,7 +118,7 @@ def plan_inputs(recipe: Recipe, folder: str | os.PathLike[str], recipe_path: obj
                         found=f"{recorded[path]} and {real}",
                         hint=f"ls {base}",
                     )
-                found.setdefault(path, PlannedInput(settled_shape(table, path), location, path))
+                found.setdefault(path, PlannedInput(settled_shape(table, path, extra), location, path))
         planned += sorted(found.values(), key=lambda one: os.fsencode(one.path))
     return planned
 
@@ -208,9 +222,9 @@ def _check_name(path: str, location: str) -> None:
         ) from None
 
 
-def settled_shape(table: SourceTable, path: str) -> SourceShape:
+def settled_shape(table: SourceTable, path: str, extra: tuple[str, ...] = ()) -> SourceShape:
     """Return the source's shape with its format told for this file."""
-    shape = shape_of(table)
+    shape = shape_of(table, extra)
     kind = shape.format
     if kind == "auto":
         bare = _COMPRESSED.sub("", path)
@@ -224,8 +238,9 @@ def settled_shape(table: SourceTable, path: str) -> SourceShape:
                 found=path,
                 hint='set format = "jsonl", "parquet" or "text" in [[source]]',
             )
-    if kind == "text" and (shape.id is not None or shape.source_field is not None):
-        raise RecipeError("RCP006", f"source {table.name!r}: plain text has no fields for id or source", path=path)
+    if kind == "text" and (shape.id is not None or shape.source_field is not None or extra):
+        fields = ", ".join(extra) or "id or source"
+        raise RecipeError("RCP006", f"source {table.name!r}: plain text has no fields for {fields}", path=path)
     if kind != "text" and shape.separator is not None:
         raise RecipeError("RCP006", f"source {table.name!r}: separator goes with plain text", path=path)
     return SourceShape(
@@ -236,6 +251,7 @@ def settled_shape(table: SourceTable, path: str) -> SourceShape:
         source_field=shape.source_field,
         source=shape.source,
         separator=shape.separator,
+        extra=shape.extra,
     )
 
 
