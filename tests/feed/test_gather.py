@@ -65,7 +65,7 @@ def check(made: Made, said: dict[str, Any], table: SpanTable, width: int, ahead:
             assert found[name].tolist() == expected[name], name
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_rows_equal_their_reference(corpora: Made, data: st.DataObject) -> None:
     ours = data.draw(st.booleans())

@@ -25,7 +25,7 @@ def same(a: SpanTable, b: SpanTable) -> bool:
     return all(np.array_equal(x, y) and x.dtype == y.dtype for x, y in zip(a.columns(), b.columns(), strict=True))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_pieces_are_those_of_resolve(corpora: Made, data: st.DataObject) -> None:
     """Over whole corpora and slices of them, edges kept or not, several tables in turn, some of them resolved already."""
