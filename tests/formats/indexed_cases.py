@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenreel.errors import TokenreelError
 from tokenreel.formats import open_shard, shards_of
 from tokenreel.formats.registry import format_named
-from tokenreel.formats.writing import FinishedShard, WriteOptions, writing_of
+from tokenreel.formats.writing import FactsShard, FinishedShard, WriteOptions, writing_of
 from tokenreel.store import LocalStore, MemoryStore
 
 if TYPE_CHECKING:
@@ -143,6 +143,8 @@ def look_at(opener: Any, files: dict[str, bytes], path: str) -> str:
         shard.read(0, min(shard.tokens, 1000))
         if shard.documents:
             shard.document(shard.documents - 1)
+        if isinstance(shard, FactsShard):
+            shard.facts(0, min(shard.documents, 100))
         shard.close()
     except TokenreelError as error:
         return error.code

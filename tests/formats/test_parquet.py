@@ -269,7 +269,7 @@ def test_an_empty_shard(tmp_path: Path) -> None:
         assert read(LocalStore(tmp_path / name)) == [[]]
 
 
-FILES = {"a.parquet": stored(table(DOCUMENTS, id=list("abcdef")), row_group_size=4)}
+FILES = {"a.parquet": stored(table(DOCUMENTS, id=list("abcdef"), metadata=["{}"] * 5 + [None]), row_group_size=4)}
 STREAM = {"a.arrow": streamed(table(DOCUMENTS, id=list("abcdef")))}
 
 

@@ -209,7 +209,7 @@ class ParquetFactsShard(ParquetShard):
         """Return ids, sources and metadata of documents [i, j)."""
         self._in_range(i, j)
         with _arrow_errors(self._reader, 0):
-            return facts_of(self._file, self._firsts, i, j)
+            return facts_of(self._file, self._reader.path, self._firsts, i, j)
 
 
 def lists_of(column: Any, path: str, first: int) -> tuple[Edges, Ids]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokenreel.errors import FormatError
 from tokenreel.formats.writing import DocumentFacts
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ COLUMNS = {"id": "id", "id_kind": "kind", "source": "source", "upstream_id": "up
 FACTS = frozenset(COLUMNS)
 
 
-def facts_of(file: Any, firsts: npt.NDArray[np.int64], i: int, j: int) -> list[DocumentFacts]:
+def facts_of(file: Any, path: str, firsts: npt.NDArray[np.int64], i: int, j: int) -> list[DocumentFacts]:
     """Return the facts of rows [i, j) of an open ``ParquetFile``; columns that are not of strings are passed over."""
     kinds = {field.name: str(field.type) for field in file.schema_arrow}
     # Read as dictionaries: one long value of many rows is in memory once.
@@ -34,7 +35,7 @@ def facts_of(file: Any, firsts: npt.NDArray[np.int64], i: int, j: int) -> list[D
         low, high = max(i - at, 0), min(j - at, batch.num_rows)
         if low < high:
             part = batch.slice(low, high - low)
-            values = [_values(part.column(name)) for name in columns]
+            values = [_values(part.column(name), path) for name in columns]
             fields = [COLUMNS[name] for name in columns]
             rows += [DocumentFacts(**dict(zip(fields, row, strict=True))) for row in zip(*values, strict=True)]
         at += batch.num_rows
@@ -43,9 +44,13 @@ def facts_of(file: Any, firsts: npt.NDArray[np.int64], i: int, j: int) -> list[D
     return rows
 
 
-def _values(column: Any) -> list[str | None]:
+def _values(column: Any, path: str) -> list[str | None]:
     words = column.dictionary.to_pylist()
-    return [None if index is None else words[index] for index in column.indices.to_pylist()]
+    wanted = column.indices.to_pylist()
+    for index in wanted:  # pyarrow does not look
+        if index is not None and not 0 <= index < len(words):
+            raise FormatError("PQT005", path=path, expected=f"words 0 .. {len(words) - 1} of a dictionary", found=index)
+    return [None if index is None else words[index] for index in wanted]
 
 
 def table_of(facts: Sequence[DocumentFacts]) -> dict[str, list[str | None]]:
