@@ -47,6 +47,11 @@ def order_tables(samples: int) -> dict[str, dict[str, Any]]:
         "maxtext-npy-blend": {"kind": "maxtext-npy-blend", "member": members, "row_tokens": ROW, "samples": samples},
         "maxtext-mmap": {"kind": "maxtext-mmap", "corpus": "web", "row_tokens": ROW, "epochs": 2},
         "maxtext-mmap-mix": {"kind": "maxtext-mmap-mix", "member": members, "row_tokens": ROW},
+        "levanter": {
+            "kind": "levanter", "row_tokens": ROW, "block": 4, "stop": "all_exhausted",
+            "component": [{"name": "a", "corpus": "web", "weight": 0.7}, {"name": "b", "corpus": "code", "weight": 0.3}],
+            "shuffle": {"io_block": 2, "window_blocks": 3},
+        },
         "llmc-stream": {"kind": "llmc-stream", "corpus": "web", "row_tokens": ROW, "batch": 2, "steps": half, "shuffle": True},
         "nanogpt": {"kind": "nanogpt", "corpus": "web", "row_tokens": ROW, "batch": 2, "steps": half},
     }  # fmt: skip
