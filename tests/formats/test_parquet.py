@@ -258,6 +258,10 @@ def test_facts_are_columns(tmp_path: Path) -> None:
 
 
 def test_options_are_named(tmp_path: Path) -> None:
+    for name in ("parquet", "arrow", "mds", "litdata", "levanter"):
+        with pytest.raises(UsageError, match="no option compresion"):
+            write(tmp_path / name, name, [[[1]]], "int32", compresion="zstd")
+        assert not list(tmp_path.rglob("*"))
     for open_writer in (parquet_write.open_writer, open_arrow_writer):
         with pytest.raises(UsageError, match="USE003"):
             open_writer(tmp_path, "a", WriteOptions("uint16", options={"compression": "lzma"}))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenreel.errors import require
 from tokenreel.formats import parquet_write
+from tokenreel.formats.headed import only
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +19,7 @@ HOLDS = replace(parquet_write.HOLDS, metadata=False)
 
 def open_writer(root: Path, name: str, options: WriteOptions) -> ArrowWriter:
     """Return a writer of ``name.arrow`` below `root`; ``options.options["column"]`` is ``input_ids`` or ``tokens``."""
+    only(options.options, "column")
     return ArrowWriter(root, name, options)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.errors import FormatError, UsageError, require
+from tokenreel.errors import FormatError, UsageError, nearest, require
 from tokenreel.formats.sink import SinkWriter
 
 if TYPE_CHECKING:
@@ -86,6 +86,23 @@ def _machine(compression: str, size: int) -> Any:
 
         return zlib.compressobj(6, wbits=31)
     return require("zstandard", extra="build").ZstdCompressor(level=LEVEL).compressobj(size=size)
+
+
+def only(options: Mapping[str, object], *names: str) -> None:
+    """Raise `UsageError` (USE003) for an option that a format does not have.
+
+    >>> only({"compression": "zstd"}, "compression", "column")
+    """
+    for name in options:
+        if name not in names:
+            near = nearest(name, names)
+            raise UsageError(
+                "USE003",
+                f"the format has no option {name}",
+                expected=", ".join(names),
+                found=name,
+                hint=f"--set {near}={options[name]}" if near else None,
+            )
 
 
 def choice(options: Mapping[str, object], name: str, allowed: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.errors import UsageError, require
-from tokenreel.formats.headed import choice
+from tokenreel.formats.headed import choice, only
 from tokenreel.formats.levanter_ledger import FIELDS, LAYOUTS, LEDGER
 from tokenreel.formats.litdata_write import by_folder, write_index
 from tokenreel.formats.sink import SinkWriter
@@ -45,6 +45,7 @@ def open_writer(root: Path, name: str, options: WriteOptions) -> CacheWriter:
 
     ``options.options["layout"]`` is ``sharded`` (left out: that) or ``consolidated``, which takes one shard.
     """
+    only(options.options, "layout")
     return CacheWriter(root, f"{_folder(name, options)}{FIELDS[0]}")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.errors import UsageError
-from tokenreel.formats.headed import HeadedWriter, choice
+from tokenreel.formats.headed import HeadedWriter, choice, only
 from tokenreel.formats.litdata_index import INDEX, KINDS
 from tokenreel.formats.sink import Sink
 from tokenreel.formats.writing import Holds
@@ -42,6 +42,7 @@ def shard_name(number: int, options: WriteOptions) -> str:  # noqa: ARG001
 
 def open_writer(root: Path, name: str, options: WriteOptions) -> ChunkWriter:
     """Return a writer of ``name.bin`` below `root`; with ``options.options["compression"] = "zstd"``, ``name.zstd.bin``."""
+    only(options.options, "compression")
     return ChunkWriter(root, name, options)
 
 
@@ -66,10 +67,7 @@ class ChunkWriter(HeadedWriter):
 
 
 def finish_folder(root: Path, shards: Sequence[FinishedShard], options: WriteOptions) -> tuple[WrittenFile, ...]:
-    """Write an ``index.json`` into every folder that has chunks.
-
-    With ``options.options["block_size"]``, how many ids LitData's reader will drop is known: ask `lost_to_blocks`.
-    """
+    """Write an ``index.json`` into every folder that has chunks."""
     packed = choice(options.options, "compression", _COMPRESSIONS)
     width = np.dtype(options.dtype).itemsize
     if options.dtype not in CODES:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.errors import UsageError, require
-from tokenreel.formats.headed import LEVEL, HeadedWriter, choice
+from tokenreel.formats.headed import LEVEL, HeadedWriter, choice, only
 from tokenreel.formats.litdata_write import by_folder, write_index
 from tokenreel.formats.mds import BYTES_DTYPES
 from tokenreel.formats.mds_index import DTYPES, INDEX, TOKEN_NAMES
@@ -46,6 +46,7 @@ def open_writer(root: Path, name: str, options: WriteOptions) -> RecordWriter:
     ``options.options`` may say ``encoding`` (``ndarray``, which says dtype and length, or ``bytes``, which says neither),
     ``column`` (``tokens`` or ``input_ids``) and ``compression`` (``zstd``, ``gz``: ``name.mds.zstd``).
     """
+    only(options.options, "encoding", "column", "compression")
     return RecordWriter(root, name, options)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.errors import UsageError, require
-from tokenreel.formats.headed import choice
+from tokenreel.formats.headed import choice, only
 from tokenreel.formats.parquet_facts import COLUMNS, table_of
 from tokenreel.formats.parquet_footer import COLUMNS as ID_COLUMNS
 from tokenreel.formats.sink import SinkWriter
@@ -40,6 +40,7 @@ def open_writer(root: Path, name: str, options: WriteOptions) -> ParquetWriter:
 
     ``options.options`` may say ``column`` (``input_ids`` or ``tokens``) and ``compression`` (``zstd``, ``snappy`` or ``none``).
     """
+    only(options.options, "column", "compression")
     return ParquetWriter(root, name, options)
 
 
