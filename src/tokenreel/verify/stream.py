@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     Ids = npt.NDArray[np.integer[Any]]
     Visit = Callable[[Found, int, Ids, npt.NDArray[np.int64]], None]
 
-BLOCK_TOKENS = 1 << 20
+BLOCK_TOKENS = 1 << 19
 BLOCK_DOCUMENTS = 1 << 17
 SMALL = 1 << 23
 """Bytes below which a corpus is read in one thread."""
