@@ -122,6 +122,16 @@ def test_a_torn_last_line_is_cut_off(data: st.DataObject, tmp_path_factory: pyte
     assert path.read_bytes() == text[:whole]
 
 
+def test_a_feed_tells_of_a_line_that_it_cut_off(corpus: Corpus, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    state = consume(corpus, path, 2)
+    with path.open("ab") as file:
+        file.write(b'{"run":"windows@1","att')
+    with pytest.warns(UserWarning, match="a torn last line of 23 bytes was cut off"):
+        consume(corpus, path, 2, state)
+    assert [(line.attempt, line.step) for line in parse_lines(path)] == [(1, 0), (1, 1), (2, 2), (2, 3)]
+
+
 @given(data=st.data())
 def test_a_line_that_was_changed_is_noticed(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("ledger") / "ledger.jsonl"

@@ -395,6 +395,17 @@ def test_a_lineage_goes_on_from_segment_to_segment(tmp_path: Path) -> None:
         tokenreel.open_feed(tmp_path / "run.toml", state=other)
 
 
+def test_what_could_not_be_kept_is_warned_of(tmp_path: Path) -> None:
+    corpus_of(tmp_path / "web", 163)
+    text = LINEAGE.partition("[[segment]]")[0].replace('kind = "windows"', 'kind = "megatron"')
+    (tmp_path / "run.toml").write_text(text)
+    (tmp_path / "file").write_text("no folder")
+    with pytest.warns(UserWarning, match="IDX005"):
+        feed = tokenreel.open_feed(tmp_path / "run.toml", cache=tmp_path / "file")
+    assert len(next(feed)) == 4
+    feed.close()
+
+
 def test_a_run_may_be_given_in_every_form(tmp_path: Path) -> None:
     from tokenreel.config.run import load_run
     from tokenreel.index.assemble import assemble

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from tokenreel.pack.policy import RowPolicy, row_policy
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tokenreel.errors import TokenreelError
     from tokenreel.feed.ledger import Ledger
     from tokenreel.feed.placement import Deal, Placement
     from tokenreel.feed.schedule import Last
@@ -72,6 +74,7 @@ def open_feed(  # noqa: PLR0913 (all that can be said of a feed)
     `out` gives buffers (`feed.buffers.buffers_of`). A lineage is opened at the segment that holds the state's next step; where
     that is its first, the state may be of the segment before.
 
+    What could not be read or kept on the way (a cache, a dispatch elsewhere) is a warning of Python's.
     Raises what opening corpora, making orders and row policies raise; `StateError` as `Feed.load_state_dict`;
     `IncompleteError` (STA006) for a corpus whose build did not finish, unless `allow_incomplete`; `UsageError`: STA010 a
     rank that is none, STA011 fewer samples a batch than ranks, STA012 rows without one length of 1 .. 2**31 - 1, STA014 a
@@ -133,6 +136,8 @@ def open_feed(  # noqa: PLR0913 (all that can be said of a feed)
         owned=opened.corpora if opened.owns else (),
     )
     buffers_of(out, policy, row_tokens, dtype, prefetch)
+    for told in opened.warnings:
+        warnings.warn(str(told), stacklevel=2)
     if opened.state is not None:
         feed.load_state_dict(opened.state.as_dict())
     if ledger is not None and rank == 0:
@@ -170,6 +175,8 @@ class _Opened:
     state: State | None
     """The state to load; None where a lineage goes on with a new segment after it."""
     owns: bool
+    warnings: tuple[TokenreelError, ...] = ()
+    """What could not be read or kept while the order was made ready."""
 
     @classmethod
     def of(
@@ -218,25 +225,27 @@ class _Opened:
         one = segments[number]
         if one.first_sample is None:
             raise UsageError("STA017", f"samples before step {one.first}", expected="at_sample or a schedule")
-        made = _assembled(one, folder, cache, accept)
+        made, told = _assembled(one, folder, cache, accept)
         order, cursor = made.order, Cursor(one.first_sample, one.first, tokens_before(segments, number))
         end = None if one.last is None else one.last + 1
         loads = state
         begins = state is not None and one.after is not None and state.cursor.step == one.first
         if state is not None and begins and not _goes_on(state, made):
-            before = _assembled(lineage(segments, number)[-2], folder, cache, accept)
+            before, _ = _assembled(lineage(segments, number)[-2], folder, cache, accept)
             go_on(state, before.order, before.corpora)
             cursor, loads = replace(cursor, tokens=state.cursor.tokens), None
             for corpus in before.corpora:
                 corpus.close()
-        return cls(order, made.corpora, one.run, cursor, end, name, loads, owns=True)
+        return cls(order, made.corpora, one.run, cursor, end, name, loads, owns=True, warnings=told)
 
 
-def _assembled(one: Segment, folder: Path, cache: str | os.PathLike[str] | None, accept: Sequence[str]) -> Assembled:
+def _assembled(
+    one: Segment, folder: Path, cache: str | os.PathLike[str] | None, accept: Sequence[str]
+) -> tuple[Assembled, tuple[TokenreelError, ...]]:
     from tokenreel.index.assemble import assemble
     from tokenreel.index.ready import make_ready
 
-    return make_ready(one.run, assemble(one.run, folder, accept=accept, cache=cache), folder, cache)[0]
+    return make_ready(one.run, assemble(one.run, folder, accept=accept, cache=cache), folder, cache)
 
 
 def _goes_on(state: State, made: Assembled) -> bool:
@@ -314,5 +323,7 @@ def _ledger(said: str | os.PathLike[str] | Ledger, name: str, feed: Feed) -> Led
     from tokenreel.feed.ledger import Ledger
 
     ledger = said if isinstance(said, Ledger) else Ledger(said, run=name)
+    if ledger.cut:
+        warnings.warn(f"{ledger.path}: a torn last line of {ledger.cut} bytes was cut off", stacklevel=3)
     ledger.begin(feed)
     return ledger
