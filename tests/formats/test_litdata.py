@@ -134,6 +134,17 @@ def test_malformed_chunks_have_their_codes() -> None:
         assert code_of({"index.json": indexed(**change)}) == "LIT009"
 
 
+def test_verify_lists_every_offset_that_is_wrong(tmp_path: Path) -> None:
+    write(tmp_path, "litdata", [[[k] for k in range(9)]], "uint16")
+    data = bytearray((tmp_path / "chunk-0-0.bin").read_bytes())
+    for at in (12, 28):
+        data[at] ^= 1
+    (tmp_path / "chunk-0-0.bin").write_bytes(data)
+    told = run("verify", str(tmp_path), "--json")
+    assert told.status == 1
+    assert [one["offset"] for one in told.json["findings"] if one["code"] == "LIT008"] == [12, 16, 28, 32]
+
+
 @pytest.mark.parametrize(("kind", "code"), [(kind, code) for kind in KINDS for code in KINDS[kind]])
 def test_every_dtype(kind: str, code: int) -> None:
     dtype = np.dtype(KINDS[kind][code])

@@ -20,7 +20,7 @@ from tokenreel.formats.tabled import CHUNK, TableShard
 from tokenreel.formats.zarr_array import METADATA, ZarrArray
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from tokenreel.formats.base import Edges, Ids
     from tokenreel.store.base import Entry, Store
@@ -132,24 +132,24 @@ class LevanterShard(TableShard):
         return edges
 
     def _examine(self) -> Problem | None:
+        return next(self.problems(), None)
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield everything wrong with the counts and the offsets; raises `FormatError` for chunks (LEV008, LEV009)."""
         rows = int(self._offsets.read(0, 1)[0])
         tokens = _last(self._store, self.name, self._offsets, rows)
         if (rows, tokens) != (self.documents, self.tokens):
             path, offset = self._offsets.place_of(0)
             expected = f"{self.documents} rows of {self.tokens} ids, as the ledger says"
-            return Problem("LEV006", path, "", offset, expected=expected, found=f"{rows} of {tokens}")
+            yield Problem("LEV006", path, "", offset, expected=expected, found=f"{rows} of {tokens}")
+            return
         for begin in range(0, self.documents, CHUNK):
             edges = self._edges(begin, min(self.documents, begin + CHUNK))
-            wrong = np.flatnonzero((edges[1:] < edges[:-1]) | (edges[1:] > self.tokens))
-            if len(wrong):
-                k = int(wrong[0])
+            for k in np.flatnonzero((edges[1:] < edges[:-1]) | (edges[1:] > self.tokens)).tolist():
                 path, offset = self._offsets.place_of(begin + k + 1)
-                expected = f"{int(edges[k])} .. {self.tokens}"
-                return Problem(
-                    "LEV007", path, "", offset, document=begin + k, expected=expected, found=int(edges[k + 1])
-                )
+                expected, found = f"{int(edges[k])} .. {self.tokens}", int(edges[k + 1])
+                yield Problem("LEV007", path, "", offset, document=begin + k, expected=expected, found=found)
         self._data.check(self.tokens)
-        return None
 
     def _ids(self, begin: int, end: int) -> Ids:
         ids = self._data.read(begin, end)

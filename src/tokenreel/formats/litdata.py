@@ -21,7 +21,7 @@ from tokenreel.formats.unpacking import UnpackedReader
 from tokenreel.store import loads_strict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from tokenreel.formats.base import Edges
     from tokenreel.store.base import Entry, Reader, Store
@@ -149,15 +149,17 @@ class LitDataShard(TableShard):
         return (offsets - self._begin) // self.dtype.itemsize
 
     def _examine(self) -> Problem | None:
+        return next(self.problems(), None)
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield every offset that is wrong."""
         width = self.dtype.itemsize
         for begin in range(0, self.documents, CHUNK):
             count = min(self.documents - begin, CHUNK) + 1
             offsets = self._payload.array("<u4", WORD * (1 + begin), count).astype(np.int64)
             lengths = np.diff(offsets)
-            wrong = np.flatnonzero((lengths < 0) | (lengths % width != 0))
-            if len(wrong):
-                k = int(wrong[0])
-                return Problem(
+            for k in np.flatnonzero((lengths < 0) | (lengths % width != 0)).tolist():
+                yield Problem(
                     "LIT008",
                     self.files[0],
                     offset=WORD * (2 + begin + k),
@@ -165,7 +167,15 @@ class LitDataShard(TableShard):
                     expected=f"{int(offsets[k])} and some ids of {width} bytes",
                     found=int(offsets[k + 1]),
                 )
-        return None
+
+
+def check(store: Store, found: Found) -> Iterator[Problem]:
+    """Yield everything wrong with a chunk that opens; raises what `open_file` does."""
+    shard = open_file(store, found.files[0])
+    try:
+        yield from shard.problems()
+    finally:
+        shard.close()
 
 
 def notices(store: Store, found: Sequence[Found]) -> list[Problem]:
