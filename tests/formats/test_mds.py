@@ -182,6 +182,9 @@ def test_a_bomb_is_never_decompressed() -> None:
         files = {"index.json": json.dumps({"version": 2, "shards": [row]}).encode(), "a.mds.zstd": data}
         assert look(files, dtype="uint16") == ("MDS013" if said == len(raw) else "MDS012")
         assert peak(files, dtype="uint16") < LARGEST
+    row["raw_data"]["bytes"] = len(raw)
+    files["index.json"] = json.dumps({"version": 2, "shards": [row]}).encode()
+    assert open_uint16(MemoryStore(files), "a.mds.zstd", accept=["MDS013", "MDS015"]).tokens == 100 << 20
 
 
 def test_malformed_shards_have_their_codes() -> None:

@@ -68,12 +68,12 @@ def _is_index(store: Store, path: str) -> bool:
     return isinstance(value, dict) and "chunks" in value and "shards" not in value
 
 
-def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> LitDataShard:  # noqa: ARG001
-    """Open a chunk; O(1) where it is not compressed, else it is decompressed. Nothing is overruled.
+def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> LitDataShard:
+    """Open a chunk; O(1) where it is not compressed, else it is decompressed.
 
     Raises `FormatError`: LIT001 an index that is none, LIT002 chunks of something else than tokens, LIT003 a dtype that is
     none, LIT004 a missing file, LIT005 a chunk that no index names, LIT006 a size or LIT007 counts that the index does not
-    say, LIT009 .. LIT011 compressed chunks that are not read, not whole, or absurd. `check_table` raises LIT008 for offsets
+    say, LIT009 .. LIT011 compressed chunks that are not read, not whole, or absurd (LIT011 may be accepted). `check_table` raises LIT008 for offsets
     that fall, or cut an id.
 
     >>> from tokenreel.store import MemoryStore
@@ -88,7 +88,7 @@ def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> LitDa
     chunk = parsed(store, index, parse_index).get(path) if store.exists(index) else None
     if chunk is None:
         raise FormatError("LIT005", path=full_path(store, path), expected=f"{index} to name it, for its dtype")
-    reader = _reader(store, chunk)
+    reader = _reader(store, chunk, accept)
     try:
         problem = examine(reader, path, chunk)
         if problem is not None:
@@ -99,7 +99,7 @@ def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> LitDa
         raise
 
 
-def _reader(store: Store, chunk: Chunk) -> Reader:
+def _reader(store: Store, chunk: Chunk, accept: Collection[str]) -> Reader:
     there = next((path for path in (chunk.plain, chunk.path) if store.exists(path)), None)
     if there is None:
         expected = f"{chunk.bytes} bytes" if not chunk.algorithm else f"{chunk.bytes} bytes, packed with zstd"
@@ -108,7 +108,9 @@ def _reader(store: Store, chunk: Chunk) -> Reader:
     if there == chunk.plain:
         return reader
     try:
-        return UnpackedReader(reader, full_path(store, there), chunk.algorithm, chunk.bytes, ("LIT011", "LIT010"))
+        return UnpackedReader(
+            reader, full_path(store, there), chunk.algorithm, chunk.bytes, ("LIT011", "LIT010"), accept
+        )
     except FormatError:
         reader.close()
         raise

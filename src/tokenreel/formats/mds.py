@@ -218,7 +218,7 @@ def info_of(store: Store, path: str) -> ShardInfo | None:
 
 def _open(store: Store, path: str, dtype: np.dtype[Any] | None, accept: Collection[str] = ()) -> MdsShard:
     info = info_of(store, path)
-    reader = _reader(store, path, info)
+    reader = _reader(store, path, info, accept)
     try:
         count, begin, columns = _header(store, reader, info)
         column = token_column(columns)
@@ -251,7 +251,7 @@ def _open(store: Store, path: str, dtype: np.dtype[Any] | None, accept: Collecti
         raise
 
 
-def _reader(store: Store, path: str, info: ShardInfo | None) -> Reader:
+def _reader(store: Store, path: str, info: ShardInfo | None, accept: Collection[str]) -> Reader:
     if info is None:
         if path.endswith(_SUFFIX):
             return store.reader(path)
@@ -277,7 +277,7 @@ def _reader(store: Store, path: str, info: ShardInfo | None) -> Reader:
         return reader
     full = full_path(store, said.path)
     try:
-        return UnpackedReader(reader, full, info.algorithm, info.raw.bytes, ("MDS013", "MDS012"))
+        return UnpackedReader(reader, full, info.algorithm, info.raw.bytes, ("MDS013", "MDS012"), accept)
     except FormatError:
         reader.close()
         raise

@@ -15,7 +15,7 @@ from tokenreel.errors import FormatError, MissingExtra, require
 from tokenreel.store.base import bounds_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     import numpy.typing as npt
 
@@ -106,16 +106,24 @@ def _zlib_error() -> type[Exception]:
 class UnpackedReader:
     """The content of a compressed file as a `Reader`; `offset` in its messages counts decompressed bytes.
 
-    `wrong` are the codes of a size that is refused and of content that is not what was declared.
+    `wrong` are the codes of a size that is refused, unless it is in `accept`, and of content that is not what was declared.
     """
 
-    def __init__(self, packed: Reader, path: str, algorithm: str, size: int, wrong: tuple[str, str]) -> None:
+    def __init__(
+        self,
+        packed: Reader,
+        path: str,
+        algorithm: str,
+        size: int,
+        wrong: tuple[str, str],
+        accept: Collection[str] = (),
+    ) -> None:
         self._packed = packed
         self._algorithm = algorithm
         self._wrong = wrong[1]
         self.path = path
         self.size = size
-        if size > largest(packed.size):
+        if size > largest(packed.size) and wrong[0] not in accept:
             raise FormatError(
                 wrong[0],
                 path=path,
