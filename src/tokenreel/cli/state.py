@@ -96,7 +96,7 @@ def _made(
     override: Sequence[str] | None,
     accept: Sequence[str] | None,
 ) -> tuple[Segment, Assembled]:
-    from tokenreel.feed.opening import segment_for
+    from tokenreel.feed.opened import segment_for
 
     one = segment_for(load_segments(run, override), segment, state)
     return one, make(run, one, cache, accept)
