@@ -57,7 +57,7 @@ ALLOWED: dict[str, frozenset[str]] = {
 # Packages that cost seconds or are optional: never imported when a module of ours is.
 HEAVY = frozenset(
     {
-        "fastokens", "gigatoken", "grain", "huggingface_hub", "jax", "matplotlib", "numba", "obstore", "py3langid",
+        "fastokens", "gigatoken", "google_crc32c", "grain", "huggingface_hub", "jax", "matplotlib", "numba", "numcodecs", "obstore", "py3langid",
         "pyarrow", "ray", "rensa", "sentencepiece", "tokenizers", "torch", "zarr", "zstandard",
     }
 )  # fmt: skip
