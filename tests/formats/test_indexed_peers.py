@@ -157,7 +157,7 @@ if documents:
     data.to_parquet(folder + "/theirs.parquet", batch_size=50)
     print(1)
 else:
-    data = datasets.Dataset.from_file(name) if name.endswith("arrow") else datasets.Dataset.from_parquet(name, cache_dir=folder)
+    data = datasets.load_from_disk(name) if name.endswith("disk") else datasets.Dataset.from_file(name) if name.endswith("arrow") else datasets.Dataset.from_parquet(name, cache_dir=folder)
     print(json.dumps(data["input_ids"][:]))
 """
 
@@ -169,6 +169,8 @@ def test_datasets(tmp_path: Path, run: Any) -> None:
         assert run("datasets", DATASETS, tmp_path / "cache", file) == WITH_EMPTY[0]
         file.unlink()
     documents = [ids for members in WITH_EMPTY for ids in members]
+    write(tmp_path / "disk", "arrow", WITH_EMPTY, "int32")
+    assert run("datasets", DATASETS, tmp_path / "cache", tmp_path / "disk") == documents
     run("datasets", DATASETS, tmp_path, "", given=documents)
     for path in ("saved", "."):
         store = LocalStore(tmp_path / path)
