@@ -42,11 +42,17 @@ def finish_folder(root: Path, shards: Sequence[FinishedShard], options: WriteOpt
     """Write ``state.json`` and ``dataset_info.json`` into every folder that has files, for ``datasets.load_from_disk``."""
     column = choice(options.options, "column", COLUMNS)
     feature = {"feature": {"dtype": options.dtype, "_type": "Value"}, "_type": "LargeList"}
-    info = {"citation": "", "description": "", "features": {column: feature}, "homepage": "", "license": ""}
+    info: dict[str, object] = {
+        "citation": "",
+        "description": "",
+        "features": {column: feature},
+        "homepage": "",
+        "license": "",
+    }
     written = []
     for folder, members in by_folder(shards).items():
         files = [shard.files[0] for shard in members]
-        state = {
+        state: dict[str, object] = {
             "_data_files": [{"filename": file.path.rpartition("/")[2]} for file in files],
             "_fingerprint": hashlib.sha256("".join(file.sha256 for file in files).encode()).hexdigest()[:16],
             "_format_columns": None,
@@ -55,7 +61,6 @@ def finish_folder(root: Path, shards: Sequence[FinishedShard], options: WriteOpt
             "_output_all_columns": False,
             "_split": None,
         }
-        written_here: tuple[tuple[str, object], ...] = (("state.json", state), ("dataset_info.json", info))
-        for name, value in written_here:
+        for name, value in (("state.json", state), ("dataset_info.json", info)):
             written.append(write_index(root, f"{folder}/{name}" if folder else name, value))
     return tuple(written)
