@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cli.command import run
 from tests.formats.indexed_cases import (
     LARGEST,
     MANY,
@@ -71,6 +72,7 @@ def test_shards_go_by_their_ledger() -> None:
     del older["field_counts_by_shard"]
     files = FILES["sharded"] | {"shard_ledger.json": json.dumps(older).encode()}
     assert read(MemoryStore(files)) == DOCUMENTS["sharded"]
+    assert "DOC010" not in run("verify", str(GOLDEN / "sharded")).out  # the ledger's order is no mistake in names
     # What a shard was made with is no cache of its own.
     files["a/shard_ledger.json"] = FILES["consolidated"]["shard_ledger.json"]
     assert read(MemoryStore(files)) == DOCUMENTS["sharded"]
