@@ -23,6 +23,7 @@ from tokenreel.corpus.documents import DOCUMENTS
 from tokenreel.corpus.opening import COMPLETE, MANIFEST, RUN_CONFIG, open_corpus
 from tokenreel.errors import DocumentError, FormatError, MissingExtra, UsageError
 from tokenreel.formats import Boundary, WrittenFile
+from tokenreel.formats.overruling import READERS
 from tokenreel.formats.registry import all_formats
 from tokenreel.formats.writing import WriteOptions, Writing, writing_of
 from tokenreel.hashing import Identity, IdentityHasher, sha256_file
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from tokenreel.convert.facts import Known
     from tokenreel.convert.planning import PlannedShard
     from tokenreel.corpus.corpus import Corpus
-    from tokenreel.formats.registry import Format
+    from tokenreel.formats.overruling import READERS
+from tokenreel.formats.registry import Format
     from tokenreel.formats.writing import FinishedShard
 
     Progress = Callable[[int, int | None, int], None]
@@ -120,8 +122,9 @@ def convert_many(
     """Write the documents of all sources, in the order given, as one corpus; see `convert`."""
     root = Path(destination)
     for code in wish.accept:
-        if code not in OVERRULABLE:
-            raise UsageError("USE003", "--accept", expected=" or ".join(OVERRULABLE), found=code)
+        if code not in OVERRULABLE and code not in READERS:
+            known = ", ".join(sorted({*OVERRULABLE, *READERS}))
+            raise UsageError("USE003", "--accept: this cannot be overruled", expected=known, found=code)
     rows = _formats(wish.to)
     _refuse_place(root, sources)
     corpora = [_opened(source, wish) for source in sources]

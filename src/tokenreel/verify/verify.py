@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokenreel.errors import UsageError
-from tokenreel.formats.overruling import READING
+from tokenreel.formats.overruling import READERS
 from tokenreel.verify.attested import check_sums, note_not_attested
 from tokenreel.verify.contents import check_contents, check_inside, ends_hint
 from tokenreel.verify.digests import check_hashes, check_identities, wanted_identities
@@ -183,8 +183,8 @@ def _check_level(level: str, sample: int | None) -> None:
 
 def _check_accept(overruled: tuple[str, ...]) -> None:
     for code in overruled:
-        if code not in READING:
-            known = ", ".join(sorted(READING))
+        if code not in READERS:
+            known = ", ".join(sorted(READERS))
             raise UsageError("USE003", "--accept: this finding cannot be overruled", expected=known, found=code)
 
 
