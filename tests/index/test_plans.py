@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -225,3 +226,25 @@ def test_documents_that_were_cut_are_named_by_their_metadata(tmp_path: Path) -> 
     said["order"] |= {"cut": "cut_off"}  # type: ignore[operator]
     with pytest.raises(UsageError, match="USE003"):
         assemble(parse_run(said)[0].run, tmp_path)
+
+
+def test_a_run_file_says_hobbylm_s_ranks(tmp_path: Path) -> None:
+    write(tmp_path / "web", lengths_of(1))
+    segment = run({"kind": "packed", "row_tokens": 16, "policy": "concat", "compat": "hobbylm", "ranks": 3})
+    ready, _ = make_ready(segment.run, assemble(segment.run, tmp_path), tmp_path, tmp_path / "cache")
+    expected = packed(ready.corpora[0].table(), 16, "concat", compat="hobbylm", ranks=3, seed=9).prepare()
+    assert spans(ready.order) == spans(expected)
+    assert ready.order.fingerprint == expected.fingerprint
+    with pytest.raises(OrderError, match="PCK020"):
+        assemble(run({"kind": "packed", "row_tokens": 16, "policy": "concat", "compat": "hobbylm"}).run, tmp_path)
+
+
+def test_the_run_of_the_page_is_one(tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "packing.md").read_text("utf-8")
+    said = tomllib.loads(text.split("```toml\n")[1].split("```")[0])
+    write(tmp_path / "web", lengths_of(1))
+    segment = parse_run({"corpus": [{"name": "web", "path": "web.idx"}], **said})[0]
+    with open_feed(segment, batch=1, folder=tmp_path) as feed:
+        batch = next(feed)
+    assert batch["cu_seqlens"].shape == (1, 8193)
+    assert feed.order.describe().text.startswith("packed@1 bestfit, split")
