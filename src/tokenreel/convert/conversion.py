@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from tokenreel.convert.facts import Known
     from tokenreel.convert.planning import PlannedShard
     from tokenreel.corpus.corpus import Corpus
-    from tokenreel.formats.overruling import READERS
-from tokenreel.formats.registry import Format
+    from tokenreel.formats.registry import Format
     from tokenreel.formats.writing import FinishedShard
 
     Progress = Callable[[int, int | None, int], None]
