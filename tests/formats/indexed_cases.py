@@ -26,8 +26,8 @@ Documents = list[list[int]]
 LARGEST = 64 << 20
 
 
-MANY = 200_000
-"""Broken files that a parser is tried with by `./run test --all`."""
+MANY = 20_000
+"""Broken files that a parser alone is tried with by `./run test --all`; `test_fuzz` tries more, otherwise damaged."""
 fewer = settings(max_examples=25)
 """For properties that write files: each waits for the disk."""
 

@@ -206,9 +206,10 @@ def test_broken_files_are_refused_or_read() -> None:
 
 
 @pytest.mark.slow
-def test_two_hundred_thousand_broken_files() -> None:
+def test_many_broken_files() -> None:
     def opener(store: MemoryStore, path: str) -> Any:
         return open_cache(store, path)
 
-    codes = {look_at(opener, one, "input_ids") for one in broken(FILES["plain"], 7, MANY)}
+    # Of small chunks, which are quick to unpack.
+    codes = {look_at(opener, one, "input_ids") for one in broken(FILES["plain"], 7, 10 * MANY)}
     assert codes > {"", "LEV001", "LEV003", "LEV005", "LEV006", "LEV008", "LEV009"}

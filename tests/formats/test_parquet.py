@@ -289,6 +289,6 @@ def test_broken_files_are_refused_or_read() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("files", "opener"), [(FILES, parquet.open_file), (STREAM, arrow.open_file)])
-def test_two_hundred_thousand_broken_files(files: dict[str, bytes], opener: Any) -> None:
+def test_many_broken_files(files: dict[str, bytes], opener: Any) -> None:
     codes = {look_at(opener, one, next(iter(files))) for one in broken(files, 7, MANY)}
     assert codes > {"", "PQT007", "PQT008"} if "a.arrow" in files else codes > {"", "PQT001", "PQT005"}
