@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.cli.command import run
 from tests.cli.test_order import call, written
 from tests.index.data import lengths_of, write
 from tests.order import levanter_reference as slow
-from tokenreel.config.run import load_run
+from tokenreel.config.run import load_run, parse_run
 from tokenreel.errors import DocumentError, RecipeError, TokenreelError
 from tokenreel.feed.opening import open_feed
 from tokenreel.index.assemble import assemble
@@ -146,7 +147,18 @@ def test_the_step_at_which_snowball_s_phase_changes(capsys: Any) -> None:
     assert (step["first"], step["end"]) == (983_040_000, 983_048_192)
     status, shown = call(capsys, "trace", SNOWBALL, "--step", "14999")
     assert status == 0, shown
-    assert shown["first_sample"] == 61_440_000 - 4096 if "first_sample" in shown else True
+    assert (shown["first_sample"], shown["level"]) == (61_440_000 - 4096, DECLARED)
+    status, shown = call(capsys, "trace", SNOWBALL, "--step", "102500", "--segment", "3")
+    assert status == 0, shown
+    assert (shown["first_sample"], shown["end_sample"]) == (102_500 * 1024, 102_501 * 1024)
+    assert shown["level"] == APPROXIMATE
+    assert call(capsys, "trace", SNOWBALL, "--step", "102500")[1]["error"]["code"] == "RCP044"
+
+
+def test_the_page_s_run_file_is_one() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "levanter.md").read_text("utf-8")
+    (segment,) = parse_run(tomllib.loads(text.split("```toml\n")[1].partition("```")[0]))
+    assert segment.last == 149_999
 
 
 # -- records -----------------------------------------------------------------------------------------------------------

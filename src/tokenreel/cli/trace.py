@@ -35,7 +35,12 @@ def register(app: typer.Typer) -> None:
 
 
 def _traced(
-    path: Path, run: Path | None, ledger: Path | None, cache: Path | None, accept: Sequence[str] | None
+    path: Path,
+    run: Path | None,
+    ledger: Path | None,
+    cache: Path | None,
+    accept: Sequence[str] | None,
+    segment: int | None = None,
 ) -> Traced:
     from tokenreel.config.run import load_run
     from tokenreel.errors import UsageError
@@ -50,7 +55,7 @@ def _traced(
     lines = None
     if ledger is not None:
         lines = {line.step: line for line in read_ledger(ledger).current}
-    return Traced(load_run(path), path.parent, cache, tuple(accept or ()), lines)
+    return Traced(load_run(path), path.parent, cache, tuple(accept or ()), lines, segment=segment)
 
 
 def trace_command(  # noqa: PLR0913 (one per option)
@@ -62,6 +67,9 @@ def trace_command(  # noqa: PLR0913 (one per option)
     ] = None,
     steps: Annotated[
         str | None, typer.Option("--steps", help="A:B: what is unusual there; with --doc: a range.")
+    ] = None,
+    segment: Annotated[
+        int | None, typer.Option("--segment", help="Where branches of the lineage have the same step.")
     ] = None,
     rank: Annotated[int | None, typer.Option("--rank", help="One rank's part of the step.")] = None,
     world: Annotated[int, typer.Option("--world", help="How many ranks there are.")] = 1,
@@ -87,7 +95,7 @@ def trace_command(  # noqa: PLR0913 (one per option)
         raise UsageError(
             "USE003", expected="--step N, --doc ID or --steps A:B", hint=f"tokenreel trace {path} --step 0"
         )
-    traced = _traced(path, run, ledger, cache, accept)
+    traced = _traced(path, run, ledger, cache, accept, segment)
     if step is not None:
         facts = _step(traced, step, rank, world, tokenizer, decode=decode)
     elif doc is not None:

@@ -108,15 +108,15 @@ def permute_blocks(
 ) -> None:
     """Permute the full blocks of `io` places of the components `which`, in place; or back."""
     held = np.empty(len(lengths), dtype=np.int64)
-    for c in range(len(held)):
-        held[c] = 0
+    for row in range(len(held)):
+        held[row] = 0
     bits, keys = np.empty(len(lengths), dtype=np.uint64), np.empty((len(lengths), 5), dtype=np.uint64)
     values, sizes = np.empty(256, dtype=np.int64), np.empty(256, dtype=np.int64)
     rows, active = np.empty(256, dtype=np.int64), np.empty(256, dtype=np.int64)
     for first in range(0, len(places), 256):
         count = min(256, len(places) - first)
         for k in range(count):
-            c, block = np.int64(which[first + k]), places[first + k] // io
+            c, block = int(which[first + k]), places[first + k] // io
             blocks = lengths[c] // io
             values[k], rows[k] = block, c
             sizes[k] = blocks if block < blocks else 0

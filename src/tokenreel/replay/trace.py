@@ -40,6 +40,8 @@ class Traced:
     accept: tuple[str, ...] = ()
     lines: dict[int, Line] | None = None
     """By step: its line in the highest attempt."""
+    segment: int | None = None
+    """The branch that is meant, where a step is in several."""
     warnings: list[str] = field(default_factory=list)
     _made: dict[int, Assembled] = field(default_factory=dict)
 
@@ -63,7 +65,7 @@ class Traced:
 
         Raises `ReplayError`: RPL050 where the ledger's order is not the run's, RPL051 where it has no such step.
         """
-        number, segment = chosen(self.segments, step=step)
+        number, segment = chosen(self.segments, step=step, segment=self.segment)
         if self.lines is None:
             return (number, segment, *step_range(segment, step))
         line = self.lines.get(step)
