@@ -39,18 +39,23 @@ def build_lock(out: Path, *, wait: float = ORPHAN_SECONDS) -> Iterator[bool]:
             raise StorageError("MAN015", path=out, hint=f"fuser -v {out}")
         receipts = out / "receipts"
         _make(receipts)
-        with _folder(receipts) as orphans:
-            until = time.monotonic() + wait
-            while _try(orphans, fcntl.LOCK_EX | fcntl.LOCK_NB) is False:
-                if time.monotonic() > until:
-                    raise StorageError(
-                        "MAN015",
-                        "workers of a build that was killed are still at work",
-                        path=out,
-                        hint=f"fuser -v {receipts}",
-                    )
-                time.sleep(0.02)
+        wait_for_workers(receipts, wait=wait)
         yield known is True
+
+
+def wait_for_workers(folder: Path, *, wait: float = ORPHAN_SECONDS) -> None:
+    """Return when no worker of a killed build holds `folder`; raises `StorageError` (MAN015) after `wait` seconds."""
+    with _folder(folder) as orphans:
+        until = time.monotonic() + wait
+        while _try(orphans, fcntl.LOCK_EX | fcntl.LOCK_NB) is False:
+            if time.monotonic() > until:
+                raise StorageError(
+                    "MAN015",
+                    "workers of a build that was killed are still at work",
+                    path=folder.parent,
+                    hint=f"fuser -v {folder}",
+                )
+            time.sleep(0.02)
 
 
 def absent(out: Path, names: Sequence[str]) -> list[Path]:

@@ -11,13 +11,13 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
 import msgspec
 
 from tokenreel import errors
 from tokenreel.build.unit import Job, build_unit
-from tokenreel.build.worker import Answer, Failure, Setup, open_worker, take_met
+from tokenreel.build.worker import Answer, AnyJob, Failure, Setup, open_worker, take_met
 from tokenreel.errors import IncompleteError, TokenreelError
 
 if TYPE_CHECKING:
@@ -55,9 +55,10 @@ def run_jobs(
         _run_here(jobs, setup, watch)
         return
     with contextlib.ExitStack() as stack:
-        pool = _Pool(stack, setup, min(workers, len(jobs)), watch, stall)
+        first = msgspec.json.encode(setup)
+        pool = Pool(stack, "tokenreel.build.worker", first, min(workers, len(jobs)), watch, stall)
         try:
-            pool.run(list(jobs))
+            pool.run(_Listed(jobs))
         finally:
             pool.stop()
 
@@ -86,13 +87,49 @@ def _run_here(jobs: Sequence[Job], setup: Setup, watch: Callable[[Answer], None]
         )
 
 
-class _Pool:
+class Supply(Protocol):
+    """Jobs as they become ready."""
+
+    def take(self) -> AnyJob | None:
+        """Return a job that may be begun now; None where there is none, or none yet."""
+        ...
+
+    def finished(self, part: str) -> None:
+        """Hear that a job is done, which may make others ready."""
+        ...
+
+    @property
+    def left(self) -> bool:
+        """Whether a job is not begun, or not finished."""
+        ...
+
+
+class _Listed:
+    """Jobs that wait for nothing."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._jobs = list(reversed(jobs))
+        self._unfinished = len(jobs)
+
+    def take(self) -> Job | None:
+        return self._jobs.pop() if self._jobs else None
+
+    def finished(self, part: str) -> None:  # noqa: ARG002 (nobody waits for it)
+        self._unfinished -= 1
+
+    @property
+    def left(self) -> bool:
+        return self._unfinished > 0
+
+
+class Pool:
     """The children of one build and what is known of them."""
 
     def __init__(
         self,
         stack: contextlib.ExitStack,
-        setup: Setup,
+        module: str,
+        setup: bytes,
         workers: int,
         watch: Callable[[Answer], None],
         stall: float,
@@ -101,12 +138,12 @@ class _Pool:
         self._stall = stall
         self._selector = stack.enter_context(selectors.DefaultSelector())
         self._workers: list[_Worker] = []
-        self._first = msgspec.json.encode(setup) + b"\n"
+        self._first = setup + b"\n"
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109
         for _ in range(workers):
             words = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (the stack closes it)
             process = subprocess.Popen(
-                [sys.executable, "-m", "tokenreel.build.worker"],
+                [sys.executable, "-m", module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=words,
@@ -120,14 +157,13 @@ class _Pool:
                 os.set_blocking(process.stdout.fileno(), False)
                 self._selector.register(process.stdout, selectors.EVENT_READ, worker)
 
-    def run(self, jobs: list[Job]) -> None:
+    def run(self, supply: Supply) -> None:
         """Hand out all jobs and return when all are done."""
         # All are starting before the first is waited for: what they are sent is larger than a pipe holds.
         for one in self._workers:
             self._send(one, self._first)
-        jobs.reverse()
-        left = len(jobs)
-        while left:
+        idle: list[_Worker] = []
+        while supply.left:
             for key, _ in self._selector.select(timeout=1.0):
                 worker: _Worker = key.data
                 for answer in self._read(worker):
@@ -137,13 +173,14 @@ class _Pool:
                     if answer.part:
                         self._watch(answer)
                     if answer.done:
-                        left -= 1
+                        supply.finished(answer.part)
                     if answer.done or not answer.part:
                         worker.part, worker.busy = "", False
-                        if jobs:
-                            job = jobs.pop()
-                            worker.part, worker.busy = job.part, True
-                            self._send(worker, msgspec.json.encode(job) + b"\n")
+                        idle.append(worker)
+            while idle and (job := supply.take()) is not None:
+                worker = idle.pop()
+                worker.part, worker.busy, worker.heard = job.part, True, time.monotonic()
+                self._send(worker, msgspec.json.encode(job) + b"\n")
             self._look_for_silence()
 
     def _send(self, worker: _Worker, line: bytes) -> None:

@@ -14,7 +14,7 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -25,6 +25,8 @@ from tokenreel.errors import TokenreelError
 from tokenreel.text import open_engine, tokenizer_from_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     import numpy.typing as npt
 
@@ -134,6 +136,47 @@ def open_worker(setup: Setup) -> tuple[Encoder, SplitRule]:
 
 def main() -> None:
     """Serve one parent until it closes stdin."""
+    serve(Setup, Job, _open)
+
+
+def _open(setup: Setup) -> tuple[Path, Callable[[Job, Callable[[int, int], None]], tuple[int, tuple[str, ...]]]]:
+    encoder, rule = open_worker(setup)
+
+    def perform(job: Job, tick: Callable[[int, int], None]) -> tuple[int, tuple[str, ...]]:
+        receipt = build_unit(job, setup.plan, encoder, rule, tick)
+        return sum(split.total_tokens for split in receipt.splits.values()), take_met(rule)
+
+    return Path(setup.plan.out) / "receipts", perform
+
+
+S = TypeVar("S")
+J = TypeVar("J", bound="AnyJob")
+
+
+class AnyJob(Protocol):
+    """What a pool and its workers ask of a job."""
+
+    @property
+    def part(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """How much of it there is."""
+        ...
+
+
+def serve(
+    setup_type: type[S],
+    job_type: type[J],
+    opening: Callable[[S], tuple[Path, Callable[[J, Callable[[int, int], None]], tuple[int, tuple[str, ...]]]]],
+) -> None:
+    """Serve one parent until it closes stdin: a setup, then jobs, each answered.
+
+    ``opening(setup)`` returns the folder that is locked while this process lives, and ``perform(job, tick)``, which
+    returns the job's tokens and the listed ids that it met.
+    """
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     # Whatever engines print must not mix with answers.
     os.dup2(2, 1)
@@ -144,17 +187,17 @@ def main() -> None:
         answers.write(msgspec.json.encode(line) + b"\n")
 
     try:
-        setup = msgspec.json.decode(jobs.get(), type=Setup)
+        setup = msgspec.json.decode(jobs.get(), type=setup_type)
         _few_threads()
+        folder, perform = opening(setup)
         stack = contextlib.ExitStack()
-        stack.enter_context(shared_lock(Path(setup.plan.out) / "receipts"))
-        encoder, rule = open_worker(setup)
+        stack.enter_context(shared_lock(folder))
     except BaseException as error:  # noqa: BLE001 (a Rust panic is a BaseException; all of it is the parent's to raise)
         answer(Answer(failure=failure_of(error)))
         return
     answer(Answer())
     while True:
-        job = msgspec.json.decode(jobs.get(), type=Job)
+        job = msgspec.json.decode(jobs.get(), type=job_type)
         last = began = time.monotonic()
         cpu = time.process_time()
 
@@ -165,11 +208,10 @@ def main() -> None:
                 answer(Answer(part=part, bytes=read, tokens=tokens))
 
         try:
-            receipt = build_unit(job, setup.plan, encoder, rule, tick)
+            tokens, ids = perform(job, tick)
         except BaseException as error:  # noqa: BLE001
             answer(Answer(part=job.part, failure=failure_of(error)))
             continue
-        tokens = sum(split.total_tokens for split in receipt.splits.values())
         answer(
             Answer(
                 part=job.part,
@@ -178,7 +220,7 @@ def main() -> None:
                 done=True,
                 seconds=time.monotonic() - began,
                 cpu_seconds=time.process_time() - cpu,
-                ids=take_met(rule),
+                ids=ids,
             )
         )
 
