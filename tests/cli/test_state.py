@@ -105,9 +105,8 @@ def test_migrate_a_withdrawn_shard(tmp_path: Path) -> None:
     with tokenreel.open_feed(tmp_path / "old.toml", steps=2) as feed:
         list(feed)
         (tmp_path / "state.json").write_text(json.dumps(feed.state_dict()))
-    done = run(
-        "state", "migrate", tmp_path / "state.json", tmp_path / "new.toml", "-o", tmp_path / "next.json", "--json"
-    )
+    arguments = ["state", "migrate", tmp_path / "state.json", tmp_path / "new.toml", "--from", tmp_path / "old.toml"]
+    done = run(*arguments, "-o", tmp_path / "next.json", "--json")
     assert (done.status, done.json["how"], done.json["repeats"], done.json["lost"]) == (0, "stream", 0, 0)
     assert "b is withdrawn" in done.json["notes"][0]
     with tokenreel.open_feed(tmp_path / "new.toml", state=tmp_path / "next.json") as feed:

@@ -137,12 +137,26 @@ def test_a_stream_goes_on_after_a_withdrawn_shard(tmp_path: Path, kept: str, nex
     state = state_at(stream_over(old), old, 17)
     new = tokenreel.open(write_corpus(tmp_path / "new", [[sizes[k]] for k in kept], names=list(kept)))
     order = stream_over(new)
-    done = migrate(parse_state(state), assembled(order, [new]))
+    untold = migrate(parse_state(state), assembled(order, [new]))
+    assert (untold.how, untold.repeats, untold.lost) == ("stream", None, None)
+    done = migrate(parse_state(state), assembled(order, [new]), assembled(stream_over(old), [old]))
     assert (done.how, done.repeats, done.lost) == ("stream", 0, 0)
+    assert done.state == untold.state
     assert done.state.stream is not None
     assert done.state.stream["token"] == next_token
     assert [row[0] for row in rows_after(done, order, [new])] == list(range(next_token, new.tokens - 4, 4))
     assert ("c" in kept) == (not done.notes)
+
+
+def test_a_stream_with_shards_that_came_says_what_is_lost(tmp_path: Path) -> None:
+    """A shard put before the cursor is not read in this pass; one that was cut is not the shard that was read."""
+    old = tokenreel.open(write_corpus(tmp_path / "old", [[20], [30], [25]], names=["a", "c", "d"]))
+    state = parse_state(state_at(stream_over(old), old, 8))
+    new = tokenreel.open(write_corpus(tmp_path / "new", [[18], [7], [30], [25]], names=["a", "b", "c", "d"]))
+    done = migrate(state, assembled(stream_over(new), [new]), assembled(stream_over(old), [old]))
+    assert done.state.stream is not None
+    assert done.state.stream["token"] == 18 + 7 + 12
+    assert (done.repeats, done.lost) == (0, 18 + 7)
 
 
 def test_a_stream_whose_last_shards_are_withdrawn_is_over(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tokenreel.errors import StateError
-from tokenreel.feed.coverage import NONE, by_name, moved, read_by
+from tokenreel.feed.coverage import NONE, Runs, by_name, moved, read_by
 from tokenreel.feed.going_on import child_until, fingerprint_at, go_on, state_of
 from tokenreel.feed.schedule import Cursor
 from tokenreel.order.mix import MixOrder
@@ -21,6 +23,9 @@ from tokenreel.order.stream import StreamOrder
 if TYPE_CHECKING:
     from tokenreel.feed.state import State
     from tokenreel.index.assemble import Assembled
+
+
+UNTOLD = "what repeats or is lost is not told: it takes the old run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ def migrate(state: State, new: Assembled, old: Assembled | None = None, *, at_sa
         if isinstance(new.order, MixOrder) and state.cursors is not None:
             return _mixture(state, new, new.order, old)
         if isinstance(new.order, StreamOrder) and "name" in (state.stream or {}):
-            return _stream(state, new, new.order)
+            return _stream(state, new, new.order, old)
     return _begun(state, new, old, at_sample)
 
 
@@ -109,7 +114,7 @@ def _rest(old: Assembled | None, name: str) -> str:
     return "" if length is None else f" of {length}"
 
 
-def _stream(state: State, new: Assembled, order: StreamOrder) -> Migration:
+def _stream(state: State, new: Assembled, order: StreamOrder, old: Assembled | None) -> Migration:
     """Go on at the token where the stream stood, in the shard of that name, or at the next shard's first."""
     said, corpus = state.stream or {}, new.corpora[0]
     name, offset = str(said["name"]), int(said["offset"])
@@ -122,10 +127,21 @@ def _stream(state: State, new: Assembled, order: StreamOrder) -> Migration:
         number, offset = (after[0], 0) if after else (len(shards) - 1, corpus.shard_tokens[-1] if shards else 0)
         where = f"begins {shards[after[0]]}" if after else "is at the end of the stream"
         notes = (f"the shard {name} is withdrawn: the next token {where}",)
-    position, origin = divmod(order.at(number, offset), order.row_tokens)
+    token = order.at(number, offset)
+    position, origin = divmod(token, order.row_tokens)
     begun = replace(order, origin=origin)
     cursor = Cursor(min(position, begun.length), state.cursor.step, state.cursor.tokens)
-    return Migration(state_of(begun, cursor, state.incomplete, corpora=new.corpora), "stream", 0, 0, notes)
+    made = state_of(begun, cursor, state.incomplete, corpora=new.corpora)
+    if old is None:
+        return Migration(made, "stream", None, None, (*notes, UNTOLD))
+    read = moved(_run(0, int(said["token"])), old.corpora[0], corpus)
+    before, later = _run(0, token), _run(token, corpus.tokens)
+    counts = {"read": read.tokens, "repeats": read.shared(later), "lost": before.tokens - before.shared(read)}
+    return Migration(made, "stream", counts["repeats"], counts["lost"], notes, {new.names[0]: counts})
+
+
+def _run(begin: int, end: int) -> Runs:
+    return Runs.of(np.array([begin], dtype=np.int64), np.array([end], dtype=np.int64))
 
 
 def _begun(state: State, new: Assembled, old: Assembled | None, at_sample: int | None) -> Migration:
@@ -146,9 +162,7 @@ def _begun(state: State, new: Assembled, old: Assembled | None, at_sample: int |
     made = state_of(order, cursor, state.incomplete, corpora=new.corpora)
     note = f"{order.name} begins at sample {position}"
     if old is None or order.length is None:
-        return Migration(
-            made, "sample", None, None, (note, "what repeats or is lost is not told: it takes the old run")
-        )
+        return Migration(made, "sample", None, None, (note, UNTOLD))
     sources = _counted(new, old, position, consumed)
     repeats, lost = (sum(one[key] for one in sources.values()) for key in ("repeats", "lost"))
     return Migration(made, "sample", repeats, lost, (note,), sources)
