@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from tokenreel.corpus.streamed import StreamCorpus
 from tokenreel.errors import DocumentError, TokenError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokenreel.corpus.corpus import Corpus
-    from tokenreel.formats import Boundary
+    from tokenreel.formats import Boundary, Shard
 
     Ids = npt.NDArray[np.integer[Any]]
     I64 = npt.NDArray[np.int64]
@@ -100,7 +101,9 @@ class Source:
         """Return the stored lengths of documents [begin, end)."""
         import numpy as np
 
-        parts = [corpus.lengths(low, high) for corpus, _, low, high in self.parts(begin, end)]
+        parts = [
+            np.diff(edges) for corpus, _, low, high in self.parts(begin, end) for edges in _edges(corpus, low, high)
+        ]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
     def blocks(self) -> Iterator[tuple[int, I64]]:
@@ -111,12 +114,16 @@ class Source:
     def batches(self, begin: int, end: int) -> Iterator[Batch]:
         """Yield documents [begin, end) in order, half a million ids at a time or one longer document."""
         for corpus, base, low, high in self.parts(begin, end):
-            weighted = has_weights(corpus)
-            at = low
-            for ids, lengths in corpus[low:high].batches(STEP):
-                weights = _weights(corpus, at, len(ids)) if weighted else None
-                yield Batch(base + at, ids, lengths, weights)
-                at += len(lengths)
+            if isinstance(corpus, StreamCorpus):
+                at = low
+                for ids, lengths in corpus[low:high].batches(STEP):
+                    yield Batch(base + at, ids, lengths)
+                    at += len(lengths)
+                continue
+            first = low
+            for number, begins, ends in _runs(corpus, low, high):
+                yield from _shard_batches(corpus.shard(number), base + first, begins, ends)
+                first += ends - begins
 
     def shard_edges(self) -> list[int]:
         """Return the documents with which source shards begin, and the number of all: as the corpora are cut now."""
@@ -145,25 +152,58 @@ class Source:
             corpus.close()
 
 
-def has_weights(corpus: Corpus) -> bool:
-    """Return whether the shards of a corpus hold weights of tokens."""
-    if isinstance(corpus, StreamCorpus) or not corpus.entries:
-        return False
-    return isinstance(corpus.shard(0), WeightsShard) and any(
-        _shard_weights(corpus, number, 0, 0) is not None for number in range(len(corpus.entries))
-    )
+def _runs(corpus: Corpus, low: int, high: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (shard number, first document, end document in it) for documents [low, high); finds the first by bisection."""
+    number, local = corpus.locate_document(low)
+    left = high - low
+    while left > 0:
+        take = min(left, corpus.entries[number].documents - local)
+        if take > 0:
+            yield number, local, local + take
+        left -= take
+        number, local = number + 1, 0
 
 
-def _shard_weights(corpus: Corpus, number: int, begin: int, end: int) -> npt.NDArray[np.float32] | None:
-    shard = corpus.shard(number)
-    return shard.weights(begin, end) if isinstance(shard, WeightsShard) else None
+def _edges(corpus: Corpus, low: int, high: int) -> Iterator[I64]:
+    """Yield the edges of documents [low, high), a shard at a time."""
+    if isinstance(corpus, StreamCorpus):
+        yield corpus.edges()[corpus.lo + low : corpus.lo + high + 1]
+        return
+    for number, first, last in _runs(corpus, low, high):
+        yield corpus.shard(number).document_edges(first, last)
 
 
-def _weights(corpus: Corpus, first: int, tokens: int) -> npt.NDArray[np.float32]:
-    """Return the weights of `tokens` ids from document `first` on, which lie in one shard."""
+def _shard_batches(shard: Shard, number: int, first: int, last: int) -> Iterator[Batch]:
+    """Yield documents [first, last) of a shard, of which `number` is the first one's number in the source."""
     import numpy as np
 
-    number, local = corpus.locate_document(first)
-    begin = int(corpus.shard(number).document_edges(local, local)[0])
-    found = _shard_weights(corpus, number, begin, begin + tokens)
-    return np.ones(tokens, dtype=np.float32) if found is None else found
+    weighted = isinstance(shard, WeightsShard) and shard.weights(0, 0) is not None
+    for at in range(first, last, BLOCK):
+        edges = shard.document_edges(at, min(last, at + BLOCK))
+        while len(edges) > 1:
+            take = max(1, int(np.searchsorted(edges, edges[0] + STEP, side="right")) - 1)
+            begin, end = int(edges[0]), int(edges[take])
+            ids = shard.read(begin, end)
+            weights = _weights(shard, begin, end) if weighted else None
+            yield Batch(number, ids, np.diff(edges[: take + 1]), weights)
+            number += take
+            edges = edges[take:]
+
+
+_WEIGHTED: WeakKeyDictionary[Corpus, bool] = WeakKeyDictionary()
+
+
+def has_weights(corpus: Corpus) -> bool:
+    """Return whether any shard of a corpus holds weights of tokens; looked up once."""
+    found = _WEIGHTED.get(corpus)
+    if found is None:
+        found = not isinstance(corpus, StreamCorpus) and bool(corpus.entries)
+        found = found and isinstance(corpus.shard(0), WeightsShard)
+        found = found and any(_weights(corpus.shard(n), 0, 0) is not None for n in range(len(corpus.entries)))
+        _WEIGHTED[corpus] = found
+    return found
+
+
+def _weights(shard: Shard, begin: int, end: int) -> npt.NDArray[np.float32] | None:
+    found: npt.NDArray[np.float32] | None = shard.weights(begin, end) if isinstance(shard, WeightsShard) else None
+    return found

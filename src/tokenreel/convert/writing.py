@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tokenreel.convert.framing import reframe
+from tokenreel.convert.source import has_weights
 from tokenreel.formats.writing import FactsWriter, FinishedShard, WriteOptions
 
 if TYPE_CHECKING:
@@ -36,6 +39,8 @@ def write_shard(
     options = WriteOptions(target.dtype, target.boundary, target.options)
     writer = writing.open_writer(root, shard.name, options)
     tokens = 0
+    # Where some shards of a source have weights, those of the others are 1.
+    weighted = target.holds.weights and any(has_weights(corpus) for corpus, *_ in source.parts(shard.begin, shard.end))
     try:
         for batch in source.batches(shard.begin, shard.end):
             ids, lengths, weights = batch.ids, batch.lengths, batch.weights
@@ -45,6 +50,8 @@ def write_shard(
                 weights = cut[0] if cut else None
             if facts is not None and isinstance(writer, FactsWriter):
                 writer.add_facts(facts(batch.first, batch.first + len(lengths)))
+            if weighted and weights is None:
+                weights = np.ones(len(ids), dtype=np.float32)
             writer.add_documents(ids, lengths, weights if target.holds.weights else None)
             tokens += len(ids)
             if progress is not None:
