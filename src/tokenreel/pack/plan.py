@@ -8,6 +8,7 @@ one, is one entry of 4 bytes; a row is 4 bytes more.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,29 +73,25 @@ def make_plan(sizes: Sizes, packing: Packing, seed: int = 0, threads: int = 1) -
     def window(w: int) -> tuple[U32, U32]:
         return plan_window(sizes.lengths[edges[w] : edges[w + 1]], packing, seed, w)
 
-    parts: list[tuple[U32, U32]] = []
-    if threads > 1 and count > 1:
-        with ThreadPoolExecutor(threads) as pool:
-            parts.extend(pool.map(window, range(count)))
-    else:
-        parts.extend(map(window, range(count)))
-    windows[1:, 1] = np.cumsum([len(firsts) for _, firsts in parts])
-    windows[1:, 2] = np.cumsum([len(entries) for entries, _ in parts])
-    entries, firsts = (_joined(parts, which) for which in (0, 1))
-    return Plan(_readonly(entries), _readonly(firsts), _readonly(windows), _readonly(single))
+    # Rooms that are never touched are never given: what a window needs is copied out of it at once.
+    entries, firsts = (np.empty(sizes.documents, dtype=np.uint32) for _ in range(2))
+    with ThreadPoolExecutor(threads) if threads > 1 and count > 1 else nullcontext() as pool:
+        for w, (some, begins) in enumerate(pool.map(window, range(count)) if pool else map(window, range(count))):
+            _, rows, used = windows[w].tolist()
+            entries, firsts = _put(entries, used, some), _put(firsts, rows, begins)
+            windows[w + 1, 1:] = rows + len(begins), used + len(some)
+    _, rows, used = windows[-1].tolist()
+    return Plan(_readonly(entries[:used]), _readonly(firsts[:rows]), _readonly(windows), _readonly(single))
 
 
-def _joined(parts: list[tuple[U32, U32]], which: int) -> U32:
-    """Return one of each window's arrays end to end; each is dropped as it is copied."""
-    out = np.empty(sum(len(part[which]) for part in parts), dtype=np.uint32)
-    at = 0
-    for w, part in enumerate(parts):
-        piece = part[which]
-        out[at : at + len(piece)] = piece
-        at += len(piece)
-        none = np.empty(0, dtype=np.uint32)
-        parts[w] = (none, part[1]) if which == 0 else (part[0], none)
-    return out
+def _put(whole: U32, at: int, some: U32) -> U32:
+    """Put numbers into an array at a place, and return it, or a larger copy where it has no room for them."""
+    if at + len(some) > len(whole):
+        larger = np.empty(2 * (at + len(some)), dtype=np.uint32)
+        larger[:at] = whole[:at]
+        whole = larger
+    whole[at : at + len(some)] = some
+    return whole
 
 
 def plan_window(lengths: U32, packing: Packing, seed: int = 0, window: int = 0) -> tuple[U32, U32]:
