@@ -52,7 +52,7 @@ class LevanterMixture:
     ([[9, 4, 3]], None)
     >>> component, sequence = made.places_at(range(5))
     >>> component.tolist(), sequence.tolist()
-    ([1, 0, 1, 2, 0], [3, 7, 1, 0, 2])
+    ([0, 0, 1, 1, 0], [1, 3, 0, 2, 5])
     >>> [made.samples_of(c, [s]).tolist() for c, s in zip(component.tolist(), sequence.tolist())]
     [[0], [1], [2], [3], [4]]
     """

@@ -87,7 +87,7 @@ class Linear:
     Raises `OrderError`: ORD002 and ORD001 as `Feistel`, ORD131 where the two NumPys differ and none is named.
 
     >>> Linear(10, (0, 0)).at(range(10)).tolist()
-    [3, 0, 7, 4, 1, 8, 5, 2, 9, 6]
+    [4, 7, 0, 3, 6, 9, 2, 5, 8, 1]
     """
 
     n: int

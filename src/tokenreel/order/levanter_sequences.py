@@ -70,7 +70,7 @@ class LevanterSequences:
     >>> part = StreamOrder(CorpusKey("files", "00", 1, 43), row_tokens=4, row_ahead=0)
     >>> order = LevanterSequences((part,), LevanterShuffle(io_block=2, window_blocks=2), (0, 0))
     >>> order.length, (order.spans(0, 10).begin // 4).tolist()
-    (10, [6, 9, 8, 7, 5, 1, 0, 4, 2, 3])
+    (10, [3, 1, 0, 2, 9, 5, 4, 8, 7, 6])
     """
 
     parts: tuple[Order, ...]

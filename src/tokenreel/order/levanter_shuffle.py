@@ -97,7 +97,7 @@ class Shuffles:
 
         >>> made = Shuffles.of([10], [(0, 0)], LevanterShuffle(io_block=2, window_blocks=2))
         >>> made.sequences_at(0, range(10)).tolist()
-        [6, 9, 8, 7, 5, 1, 0, 4, 2, 3]
+        [3, 1, 0, 2, 9, 5, 4, 8, 7, 6]
         """
         if None in lengths and shuffle.kind in ("full", "block"):
             raise OrderError("ORD002", "an endless component", expected=f"a length, to be shuffled by {shuffle.kind}")

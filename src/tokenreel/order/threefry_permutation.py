@@ -47,7 +47,7 @@ def permutation(key: Key, items: int | npt.NDArray[Any], *, partitionable: bool 
     Cost: about 15 ns an item up to 2**16, about 100 beyond.
 
     >>> permutation((0, 0), 5).tolist()
-    [3, 4, 1, 0, 2]
+    [0, 1, 4, 3, 2]
     """
     n = items if isinstance(items, int) else len(items)
     if n < 0:
@@ -78,7 +78,7 @@ def item_at(key: Key, n: int, place: int, partitionable: bool = True) -> int:
     """Return the item at one place of a permutation of 0 .. n-1, by selection. Cost: about 4 ns times n a round.
 
     >>> [item_at((0, 0), 5, place) for place in range(5)]
-    [3, 4, 1, 0, 2]
+    [0, 1, 4, 3, 2]
     """
     _check(n, place)
     return int(_item(_subkeys(np.array([key], dtype=np.uint32), n, partitionable), partitionable, n, place))
@@ -87,7 +87,7 @@ def item_at(key: Key, n: int, place: int, partitionable: bool = True) -> int:
 def place_of(key: Key, n: int, item: int, partitionable: bool = True) -> int:
     """Return where one item of a permutation of 0 .. n-1 stands, by counting: the inverse of `item_at`.
 
-    >>> [place_of((0, 0), 5, item) for item in (3, 4, 1, 0, 2)]
+    >>> [place_of((0, 0), 5, item) for item in (0, 1, 4, 3, 2)]
     [0, 1, 2, 3, 4]
     """
     _check(n, item)
