@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +311,28 @@ def test_no_more_shards_are_mapped_than_allowed(tmp_path: Path, maps: int) -> No
             assert np.array_equal(batch["input_ids"], expected[:, :-1])
             assert np.array_equal(batch["labels"], expected[:, 1:])
             assert gatherer._memory.maps <= maps
+
+
+@pytest.mark.parametrize("maps", [0, 2, 64])
+def test_several_threads_may_ask_at_once(tmp_path: Path, maps: int) -> None:
+    corpus, stream = many_shards(tmp_path, 12)
+    policy = {**DOCUMENTS, "ends": "next"}
+    with Gatherer([corpus], policy, row_tokens=60, row_ahead=1, maps=maps) as gatherer:
+
+        def read(seed: int) -> bool:
+            generator = np.random.Generator(np.random.PCG64(seed))
+            right = True
+            for _ in range(40):
+                begin = generator.integers(0, len(stream) - 61, seed % 3 + 1)
+                table = SpanTable.of(np.arange(len(begin) + 1), begin, 60, flags=Flag.AHEAD)
+                expected = stream[begin[:, None] + np.arange(61)]
+                batch = gatherer.batch(table)
+                right &= np.array_equal(batch["input_ids"], expected[:, :-1])
+                right &= np.array_equal(batch["labels"], expected[:, 1:])
+            return right
+
+        with ThreadPoolExecutor(6) as threads:
+            assert all(threads.map(read, range(12)))
 
 
 def test_maps_follow_a_stream_through_its_shards(tmp_path: Path) -> None:

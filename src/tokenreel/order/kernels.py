@@ -42,7 +42,13 @@ class Kernel:
     def __call__(self, *arguments: Any) -> Any:
         """Call the compiled function; raises `MissingExtra` (USE002) without numba."""
         if self._compiled is None:
-            self._compiled = self.compile()
+            require("numba", extra="train")
+            from numba.core.compiler_lock import global_compiler_lock
+
+            # numba is told through a global where its cache is: one thread at a time.
+            with global_compiler_lock:
+                if self._compiled is None:
+                    self._compiled = self.compile()
         return self._compiled(*arguments)
 
     def compile(self) -> Callable[..., Any]:
