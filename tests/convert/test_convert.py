@@ -323,6 +323,18 @@ def test_merge_of_any_formats(tmp_path: Path) -> None:
     assert [tuple(ids.tolist()) for ids in tokenreel.open(tmp_path / "out")] == one * 3
 
 
+@pytest.fixture
+def few_files() -> Iterator[None]:
+    """Let the process open 128 files: fewer than there are sources."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 128), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("few_files")
 def test_merge_of_many_shards(tmp_path: Path) -> None:
     sources = []
     for k in range(300):

@@ -27,6 +27,7 @@ from tokenreel.formats.overruling import READERS
 from tokenreel.formats.registry import all_formats
 from tokenreel.formats.writing import WriteOptions, Writing, writing_of
 from tokenreel.hashing import Identity, IdentityHasher, sha256_file
+from tokenreel.store import LocalStore, MapPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -126,7 +127,10 @@ def convert_many(
             raise UsageError("USE003", "--accept: this cannot be overruled", expected=known, found=code)
     rows = _formats(wish.to)
     _refuse_place(root, sources)
-    corpora = [_opened(source, wish) for source in sources]
+    # One pool for all: ten thousand sources need no more open files than one. A map of a large shard would count against
+    # a limit of address space.
+    pool = MapPool(maps=False)
+    corpora = [_opened(source, wish, pool) for source in sources]
     try:
         row, writing = _chosen(rows, wish.dtype or corpora[0].dtype.name)
         splits = {corpus.splits for corpus in corpora}
@@ -161,7 +165,7 @@ def _chosen(rows: list[Format], dtype: str) -> tuple[Format, Writing]:
     return next((one for one in known if dtype in one[1].holds.dtypes), known[-1])
 
 
-def _opened(source: str | os.PathLike[str], wish: Wish) -> Corpus:
+def _opened(source: str | os.PathLike[str], wish: Wish, pool: MapPool) -> Corpus:
     accept = tuple(code for code in wish.accept if code not in OVERRULABLE)
     given: dict[str, Any] = {"boundary": wish.boundary, "vocab": wish.vocab, "accept": accept}
     try:
@@ -170,9 +174,8 @@ def _opened(source: str | os.PathLike[str], wish: Wish) -> Corpus:
         if error.code != "FLT001" or wish.from_dtype is not None or wish.dtype is None:
             raise
         corpus = open_corpus(source, dtype=wish.dtype, **given)
-    pool = getattr(corpus.store, "pool", None)
-    if pool is not None:
-        pool.maps = False  # a map of a large shard would count against a limit of address space
+    if isinstance(corpus.store, LocalStore):
+        corpus.store.pool = pool
     return corpus
 
 
@@ -349,9 +352,8 @@ def _reopened(root: Path, target: Target) -> Corpus:
     corpus = open_corpus(root, dtype=target.dtype, boundary=boundary)
     if len(corpus.splits) == 1:  # names that say a split, as loaders of llm.c's files look for them
         corpus = corpus.split(corpus.splits[0])
-    pool = getattr(corpus.store, "pool", None)
-    if pool is not None:
-        pool.maps = False
+    if isinstance(corpus.store, LocalStore):
+        corpus.store.pool = MapPool(maps=False)
     return corpus
 
 
