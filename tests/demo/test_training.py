@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.corpus.pairs import write_pair
+from tokenreel.demo import training
 from tokenreel.demo.acts import Stage
 from tokenreel.demo.training import STEPS, learn, train_and_kill
 
@@ -24,9 +25,11 @@ def test_labels_and_losses_are_equal(tmp_path: Path) -> None:
     assert f"labels of {STEPS} of {STEPS} steps are equal, losses of {STEPS}" in said[-1]
 
 
-def test_the_model_learns() -> None:
+def test_the_model_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "RATE", 2.0)
     random = np.random.default_rng(0)
-    model = {"tokens": random.normal(size=(9, 4)).astype("f4"), "out": random.normal(size=(4, 9)).astype("f4")}
+    shapes = {"tokens": (9, 4), "out": (4, 9), "bias": (9,)}
+    model = {name: random.normal(size=shape).astype("f4") for name, shape in shapes.items()}
     ids = random.integers(0, 9, size=(6, 9))
     arrays = {"input_ids": ids, "labels": (ids * 2) % 9, "loss_mask": np.ones((6, 9), dtype="f4")}
     losses = [learn(model, arrays) for _ in range(60)]

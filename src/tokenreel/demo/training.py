@@ -1,7 +1,7 @@
 """The act of the demo about training: 30 steps, killed on the way, resumed; every label and every loss is what it was.
 
 The model is a small one in numpy (a token predicts the next), so that the demo needs no framework; what is shown is the
-feed's. A training process is ``python -m tokenreel.demo.training FOLDER NAME``: it prints a line a step.
+feed's. Training is a process of its own, which prints a line a step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BATCH = 12
 STEPS = 30
 SAVE_EVERY = 4
 WIDTH = 16
-RATE = 2.0
+RATE = 20.0
 
 RUN = """\
 # Windows of the training split under a keyed permutation; documents kept apart in each row.
@@ -92,7 +92,7 @@ def _loss(lines: dict[int, dict[str, Any]], step: int) -> str:
 
 def _watched(folder: Path, name: str, kill: int | None) -> dict[int, dict[str, Any]]:
     """Run a training process, kill it when it has told of step `kill`; returns what it told, by step."""
-    command = [sys.executable, "-m", __name__, str(folder), name]
+    command = [sys.executable, "-c", f"from {__name__} import train_as_told; train_as_told()", str(folder), name]
     lines: dict[int, dict[str, Any]] = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for text in process.stdout or ():
@@ -107,6 +107,11 @@ def _watched(folder: Path, name: str, kill: int | None) -> dict[int, dict[str, A
 
 
 # ---- the training process ------------------------------------------------------------------------------------------
+
+
+def train_as_told() -> None:
+    """Train in the folder and under the name that the command line gives."""
+    train(Path(sys.argv[1]), sys.argv[2])
 
 
 def train(folder: Path, name: str) -> None:
@@ -140,7 +145,7 @@ def learn(model: dict[str, F32], arrays: dict[str, Any]) -> float:
     use = arrays["loss_mask"].ravel() > 0
     inputs, labels = arrays["input_ids"].ravel()[use], arrays["labels"].ravel()[use]
     x = model["tokens"][inputs]
-    logits = x @ model["out"]
+    logits = x @ model["out"] + model["bias"]
     logits -= logits.max(axis=1, keepdims=True)
     odds = np.exp(logits)
     odds /= odds.sum(axis=1, keepdims=True)
@@ -150,6 +155,7 @@ def learn(model: dict[str, F32], arrays: dict[str, Any]) -> float:
     odds *= RATE / max(1, len(labels))
     slope = odds @ model["out"].T
     model["out"] -= x.T @ odds
+    model["bias"] -= odds.sum(axis=0)
     np.subtract.at(model["tokens"], inputs, slope)
     return loss
 
@@ -160,10 +166,10 @@ def _begin(vocab: int, path: Path) -> tuple[dict[str, F32], dict[str, Any] | Non
 
     if path.exists():
         with np.load(path, allow_pickle=False) as saved:
-            return {k: saved[k] for k in ("tokens", "out")}, json.loads(saved["feed"].tobytes())
+            return {k: saved[k] for k in ("tokens", "out", "bias")}, json.loads(saved["feed"].tobytes())
     random = np.random.default_rng(0)
-    shapes = {"tokens": (vocab, WIDTH), "out": (WIDTH, vocab)}
-    return {k: (0.1 * random.standard_normal(shape)).astype(np.float32) for k, shape in shapes.items()}, None
+    shapes = {"tokens": (vocab, WIDTH), "out": (WIDTH, vocab), "bias": (vocab,)}
+    return {k: (0.3 * random.standard_normal(shape)).astype(np.float32) for k, shape in shapes.items()}, None
 
 
 def _save(path: Path, model: dict[str, F32], state: dict[str, Any]) -> None:
@@ -172,9 +178,5 @@ def _save(path: Path, model: dict[str, F32], state: dict[str, Any]) -> None:
 
     data = io.BytesIO()
     feed = np.frombuffer(json.dumps(state).encode(), dtype=np.uint8)
-    np.savez(data, feed=feed, tokens=model["tokens"], out=model["out"])
+    np.savez(data, feed=feed, tokens=model["tokens"], out=model["out"], bias=model["bias"])
     write_bytes_atomic(path, data.getvalue())
-
-
-if __name__ == "__main__":
-    train(Path(sys.argv[1]), sys.argv[2])
