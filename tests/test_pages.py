@@ -64,7 +64,7 @@ def leaves(group: Any, before: str = "") -> list[str]:
     ]
 
 
-ROWS = re.findall(r"^\| `([a-z ]+)` \| .* \| `tokenreel ([^`]*)` \|$", page("docs/commands.md"), re.MULTILINE)
+ROWS = re.findall(r"^\| `([a-z -]+)` \| .* \| `tokenreel ([^`]*)` \|$", page("docs/commands.md"), re.MULTILINE)
 
 
 def test_the_page_of_commands_lists_them_in_the_order_of_help() -> None:
