@@ -184,6 +184,20 @@ def test_tables_that_are_not_well_formed(corpora: Made, table: SpanTable, code: 
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize("short", range(1, 7))
+@pytest.mark.parametrize("policy", ["plain", "documents"])
+@pytest.mark.parametrize("document", [-1, 0])
+def test_columns_of_different_lengths_are_refused(corpora: Made, short: int, policy: str, document: int) -> None:
+    whole = columns(splits=[0, 2], begin=[3, 9], length=[4, 4], flags=0, document=document, start=document)
+    cut_short = SpanTable(*(column[:-1] if k == short else column for k, column in enumerate(whole.columns())))
+    # Plain rows never look at documents.
+    if policy == "plain" and short in (4, 5):
+        return
+    with one(corpora, policy) as gatherer, pytest.raises(OrderError) as caught:
+        gatherer.batch(cut_short)
+    assert caught.value.code == "ORD004"
+
+
 def test_a_look_ahead_past_the_end_is_refused(corpora: Made) -> None:
     size = len(corpora.streams[0])
     with one(corpora) as gatherer:

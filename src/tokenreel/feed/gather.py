@@ -107,7 +107,7 @@ class Gatherer:
         contiguous and writable (`UsageError` USE003). Raises `OrderError`: ORD003, ORD004 a table that is not well formed
         over these corpora, PCK001 a sample longer than a row; `StorageError` (STO004) a shard that changed size;
         `TokenError` (TOK041) an id outside the vocabulary, or beyond the dtype. Nothing is promised of buffers after an
-        error. Cost: see docs/rows.md.
+        error. Cost: about that of copying the bytes of the arrays; one call of the system for each shard read.
         """
         if self._by_document:
             table = self._resolved(table)
@@ -184,6 +184,8 @@ class Gatherer:
 
     def _resolved(self, table: SpanTable) -> SpanTable:
         """Return the table with every extent inside one document."""
+        if not len(table.document) == len(table.start) == len(table.flags) == len(table.begin):
+            table.check([corpus.tokens for corpus in self._corpora])
         if self._documents is None:
             from tokenreel.feed.gather_documents import DocumentEdges
 

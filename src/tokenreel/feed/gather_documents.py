@@ -162,7 +162,12 @@ def _split(  # noqa: C901, PLR0912, PLR0913, PLR0917
     What lies in a part without edges is left out: the caller brings them and asks again.
     """
     samples = len(splits) - 1
-    if samples < 0 or splits[0] != 0 or splits[samples] != len(begin):
+    count = len(begin)
+    if samples < 0 or splits[0] != 0 or splits[samples] != count:
+        return MALFORMED
+    if len(corpus) != count or len(length) != count or len(document) != count or len(start) != count:
+        return MALFORMED
+    if len(flags) != count:
         return MALFORMED
     capacity = len(out_begin)
     used = 0

@@ -46,7 +46,7 @@ _TABLE = "int64[:, ::1]"
 
 
 @inlined
-def cut_all(  # noqa: C901, PLR0913, PLR0917
+def cut_all(  # noqa: C901, PLR0912, PLR0913, PLR0917
     splits: Any, corpus: Any, begin: Any, length: Any, flags: Any, row_tokens: int, stamp: int, corpora: Any, edges: Any,
     shards: Any, bases: Any, first: Any, pieces: Any, seen: Any,
 ) -> Any:  # fmt: skip
@@ -54,7 +54,10 @@ def cut_all(  # noqa: C901, PLR0913, PLR0917
     used = 0
     known = 0
     samples = len(splits) - 1
-    if samples < 0 or splits[0] != 0 or splits[samples] != len(begin):
+    count = len(begin)
+    if samples < 0 or splits[0] != 0 or splits[samples] != count:
+        return MALFORMED, 0, 0
+    if len(corpus) != count or len(length) != count or len(flags) != count:
         return MALFORMED, 0, 0
     for row in range(samples):
         if splits[row + 1] < splits[row] or splits[row + 1] > len(begin):
