@@ -127,6 +127,9 @@ def test_slices_are_every_nth_step(run: Path, whole: list[np.ndarray]) -> None:
         again.set_state(state)
         assert labels(again) == rest
         parts.append(labels(found) + rest)
+        # A feed's own state is where all workers begin.
+        again.set_state(iter(feed_dataset(run)).get_state())
+        assert labels(again) == parts[-1]
     assert [parts[k % 3][k // 3] for k in range(len(whole))] == labels([{"labels": one} for one in whole])
     with pytest.raises(UsageError, match="USE003"):
         iter(feed_dataset(run)).set_state(state)
@@ -136,6 +139,9 @@ def test_slices_are_every_nth_step(run: Path, whole: list[np.ndarray]) -> None:
 
 @pytest.mark.slow
 def test_workers_of_grain_keep_the_order_and_their_state(run: Path, whole: list[np.ndarray]) -> None:
+    from absl import flags
+
+    flags.FLAGS.mark_as_parsed()
     options = grain.MultiprocessingOptions(num_workers=2)
     expected = labels([{"labels": one} for one in whole])
     for dataset in (feed_dataset(run), sample_dataset(run).to_iter_dataset().batch(6)):

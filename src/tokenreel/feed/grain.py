@@ -7,6 +7,7 @@ of hosts, batch size or loader goes on from it.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
@@ -37,6 +38,7 @@ class SampleSource:
     def __init__(self, run: Any, **options: Any) -> None:
         self._run, self._options = run, {"batch": 1, **options, "prefetch": 0}
         self._opened: Feed | None = None
+        self._lock = threading.Lock()
         if self._feed.order.length is None:
             raise UsageError("USE003", "len()", expected="an order with an end", found=self._feed.order.name)
 
@@ -45,11 +47,20 @@ class SampleSource:
         from tokenreel.feed.opening import open_feed
 
         if self._opened is None:
-            self._opened = open_feed(self._run, **self._options)
+            # Grain reads with many threads, which all come here first.
+            with self._lock:
+                if self._opened is None:
+                    feed = open_feed(self._run, **self._options)
+                    if feed.order.length:
+                        feed.rows([0])
+                    self._opened = feed
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}
+        return {"_run": self._run, "_options": self._options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _opened=None, _lock=threading.Lock())
 
     def __len__(self) -> int:
         """Return the samples of the order."""
@@ -118,7 +129,7 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
     def __init__(self, feed: Feed, begin: int, stride: int) -> None:
         super().__init__()
         self.feed = feed
-        self._stride = stride
+        self._begin, self._stride = begin, stride
         self._next = feed.step + begin
         self._last: Batch | None = None
 
@@ -142,15 +153,13 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
         return {"feed": state, "next": self._next}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on after a state: a feed's, whatever made it, or a worker's own."""
+        """Go on after a state: a feed's, whatever made it, or one of a worker among as many."""
         own = state.get("format") == FORMAT
-        if own != (self._stride == 1):
-            expected = "a feed's state" if self._stride == 1 else "the state of as many workers"
-            raise UsageError("USE003", "state", expected=expected, found=", ".join(map(str, state)))
+        if not own and self._stride == 1:
+            raise UsageError("USE003", "state", expected="a feed's state", found=", ".join(map(str, state)))
         self.feed.load_state_dict(state if own else state["feed"])
         self._last = None
-        if not own:
-            self._next = int(state["next"])
+        self._next = self.feed.step + self._begin if own else int(state["next"])
 
     def close(self) -> None:
         """Give the thread, buffers and files back."""
