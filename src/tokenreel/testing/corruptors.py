@@ -21,7 +21,7 @@ RECORDS = ("tokenreel.json", "convert.json")
 
 
 UNSEEN: dict[str, tuple[str, ...]] = {
-    "arrow": ("withdrawn shard",),
+    "arrow": (),
     "datatrove": ("flip payload", "withdrawn shard"),
     "hobbylm-v1": ("flip payload",),
     "levanter": (),
