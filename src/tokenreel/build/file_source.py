@@ -63,6 +63,18 @@ class FileSource:
             )
         return InputFacts(bytes=found[0], sha256=sha256, whole=reading.whole)
 
+    def consumed(self, records: int) -> int:
+        """Return about how many bytes of the file that is being read its first `records` took."""
+        reading = self._reading
+        if reading is None:
+            return 0
+        if reading.file.bytes:
+            return reading.file.bytes
+        from tokenreel.errors import require
+
+        rows = require("pyarrow.parquet", extra="build").read_metadata(reading.path).num_rows
+        return int(reading.stamp[0] * records / max(1, rows))
+
     @property
     def _extra(self) -> tuple[str, ...]:
         url = [self.table.url] if self.table.url is not None else []

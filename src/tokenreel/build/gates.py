@@ -85,7 +85,10 @@ class GateInput:
 class Gate(Protocol):
     """One rule."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What its rules begin with."""
+        ...
 
     def judge(self, documents: GateInput) -> list[Verdict]:
         """Return a verdict for every document that goes, in order."""

@@ -100,7 +100,7 @@ def _functions(permutations: int, seed: int) -> tuple[npt.NDArray[np.uint64], np
     "void(Array(uint8, 1, 'C', True), Array(int64, 1, 'C', True), boolean[::1], uint64[::1], uint64[::1], uint64[::1], uint32[:, ::1])"
 )
 def _sign(data: Any, offsets: Any, space: Any, ring: Any, multiply: Any, add: Any, out: Any) -> None:
-    n = len(ring)
+    n: Any = len(ring)
     for d in range(len(offsets) - 1):
         at, high = offsets[d], offsets[d + 1]
         words = np.int64(0)

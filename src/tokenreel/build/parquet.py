@@ -168,7 +168,7 @@ def _cut(pa: Any, batch: Any, shape: SourceShape, path: str, record: int, chunk_
                 raise SourceError("SRC006", message, path=path, document=at)
         explain = _explainer(pa, texts, path, record + begin)
         extra = {name: _as_list(column, name, path)(begin, end) for name, column in more.items()}
-        listed = None if ids is None else list(ids)
+        listed: list[str | None] | None = None if ids is None else list(ids)
         yield Records(texts, record + begin, listed, sources, columns=extra, explain=explain)
         begin = end
 

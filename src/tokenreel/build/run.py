@@ -95,7 +95,7 @@ def build(
     began = time.monotonic()
     if workers is not None and workers < 1:
         raise UsageError("USE003", "workers", expected="1 or more", found=workers, hint="leave it out for all cores")
-    _check_date(built_at)
+    check_date(built_at)
     loaded = load_recipe(recipe, overrides)
     folder = Path(recipe).parent
     place = Path(out) if out is not None else None
@@ -103,7 +103,7 @@ def build(
         if loaded.output.folder is None:
             raise RecipeError("RCP007", path=recipe, hint="tokenreel build RECIPE --out DIR")
         place = folder / loaded.output.folder
-    processes = 0 if in_process else _cores() if workers is None else workers
+    processes = 0 if in_process else cores() if workers is None else workers
     run = _Run(loaded, recipe, folder, place, processes, built_at, progress, stall)
     try:
         report = run.plan_only() if dry_run else run.whole()
@@ -116,7 +116,8 @@ def build(
     return replace(report, seconds=time.monotonic() - began)
 
 
-def _check_date(text: str | None) -> None:
+def check_date(text: str | None) -> None:
+    """Raise `UsageError` (USE003) for a date that is not one of ISO 8601."""
     try:
         datetime.fromisoformat(text or "2000-01-01")
     except ValueError:
@@ -124,7 +125,8 @@ def _check_date(text: str | None) -> None:
         raise UsageError("USE003", "built_at", expected=expected, found=text, hint="date -u +%F") from None
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -110,19 +110,20 @@ def explain_command(
 
 
 def schema_command(
-    kind: Annotated[str, typer.Argument(help="recipe or run")] = "recipe",
+    kind: Annotated[str, typer.Argument(help="recipe, mix or run")] = "recipe",
     *,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file that is not there.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     json: options.Json = False,  # noqa: ARG001 (the schema is JSON either way)
 ) -> None:
     """Print the JSON Schema of recipes or of run files."""
+    from tokenreel.config.mixed import mixed_schema
     from tokenreel.config.recipe import recipe_schema
     from tokenreel.config.run import run_schema
     from tokenreel.errors import StorageError, UsageError
     from tokenreel.store import dumps_canonical, write_bytes_atomic
 
-    schemas = {"recipe": recipe_schema, "run": run_schema}
+    schemas = {"recipe": recipe_schema, "mix": mixed_schema, "run": run_schema}
     if kind.startswith("replay-"):
         from functools import partial
 
@@ -132,7 +133,7 @@ def schema_command(
     if kind not in schemas:
         raise UsageError(
             "USE003",
-            expected="recipe, run, replay-manifest, replay-sources or replay-mix",
+            expected="recipe, mix, run, replay-manifest, replay-sources or replay-mix",
             found=kind,
             hint="tokenreel schema recipe",
         )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tokenreel.cli import options
 from tokenreel.cli.output import print_json, print_line
 from tokenreel.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from tokenreel.build.routes import Report
 
 
 def register(app: typer.Typer) -> None:
@@ -57,6 +60,9 @@ def build_command(
     built_at: Annotated[
         str | None, typer.Option("--built-at", help="A date for the manifest; none is taken from the clock.")
     ] = None,
+    explain: Annotated[
+        str | None, typer.Option("--explain", help="Say what became of a document: its id, or INPUT#RECORD.")
+    ] = None,
     megatron_legacy_dtype: Annotated[
         bool, typer.Option("--megatron-legacy-dtype", help="Megatron's rule: uint16 only if vocab_size < 65500.")
     ] = False,
@@ -65,14 +71,25 @@ def build_command(
 ) -> None:
     """Build a corpus from text. Killed at any moment and run again, it ends with the same bytes."""
     from tokenreel.build import build
+    from tokenreel.build.routes import build_mix, explain_in, is_mix
 
     options.checked_workers(workers)
     options.checked_date(built_at)
     overrides = list(override or [])
     if megatron_legacy_dtype:
         overrides.append("output.megatron_legacy_dtype=true")
+    if explain is not None:
+        fates = explain_in(recipe, explain, out, overrides)
+        if json:
+            print_json({"id": explain, "fates": [one.as_dict() for one in fates]})
+            return
+        for fate in fates:
+            print_line(fate.line())
+        return
+    report: Report
     with Progress("build", progress.value, as_json=json) as bar:
-        report = build(
+        way = build_mix if is_mix(recipe, overrides) else build
+        report = way(
             recipe, out=out, workers=workers, overrides=overrides, dry_run=dry_run, built_at=built_at, progress=bar
         )
     if json:
