@@ -58,7 +58,7 @@ ALLOWED: dict[str, frozenset[str]] = {
 HEAVY = frozenset(
     {
         "fastokens", "gigatoken", "google_crc32c", "grain", "huggingface_hub", "jax", "matplotlib", "numba", "numcodecs", "obstore", "py3langid",
-        "pyarrow", "ray", "rensa", "sentencepiece", "tokenizers", "torch", "zarr", "zstandard",
+        "pyarrow", "ray", "sentencepiece", "tokenizers", "torch", "zarr", "zstandard",
     }
 )  # fmt: skip
 # Rims: a module that is nothing without its framework may import it at its top.
