@@ -197,14 +197,21 @@ def _start(
         return (_read_job(target, job, wanted, None) for job in jobs)
     workers = max(1, min(len(jobs), os.cpu_count() or 1))
     hashers = stack.enter_context(ThreadPoolExecutor(2 * workers))
+    files = stack.enter_context(ThreadPoolExecutor(os.cpu_count() or 1))
     pool = stack.enter_context(ThreadPoolExecutor(workers))
-    tasks = [pool.submit(_read_job, target, job, wanted, hashers) for job in jobs]
+    tasks = [pool.submit(_read_job, target, job, wanted, _Pools(hashers, files)) for job in jobs]
     return (task.result() for task in tasks)
 
 
-def _read_job(
-    target: Target, job: tuple[str, list[Found]], wanted: _Wanted, hashers: ThreadPoolExecutor | None
-) -> _Result:
+@dataclass(frozen=True, slots=True)
+class _Pools:
+    """Threads that hash: what was read, and whole files of which reading the ids gives no hash."""
+
+    batches: ThreadPoolExecutor
+    files: ThreadPoolExecutor
+
+
+def _read_job(target: Target, job: tuple[str, list[Found]], wanted: _Wanted, pools: _Pools | None) -> _Result:
     split, chosen = job
     read, findings = Read(), Findings()
     streams = _Streams(target, split, wanted)
@@ -214,17 +221,22 @@ def _read_job(
             streams.stop()
             continue
         shard = target.shard(found)
+        filled = None if shard is None else _filled(target, found, shard)
+        rest = [path for path in found.files if path != filled and not target.missing(path)]
+        ahead = [] if pools is None else [pools.files.submit(_digest_of, target, path, wanted.tick) for path in rest]
         if shard is None:
             streams.stop()  # a stream with a hole has no identity; the hole is a finding already
         else:
             try:
-                _read_shard(target, found, shard, read, findings, streams, hashers, wanted)
+                _read_shard(target, found, shard, read, findings, streams, pools, wanted)
             except TokenreelError as error:
                 findings.caught(error, target.store.root, shard=found.name)
                 streams.stop()
+        for task in ahead:
+            _add_digest(read, *task.result())
         for path in found.files:
             if path not in read.sha256 and not target.missing(path):
-                _hash_file(target, path, read, wanted.tick)
+                _add_digest(read, *_digest_of(target, path, wanted.tick))
     return read, findings, None if streams.hasher is None else streams.hasher.finish(), streams.counter
 
 
@@ -257,12 +269,11 @@ def _read_shard(
     read: Read,
     findings: Findings,
     streams: _Streams,
-    hashers: ThreadPoolExecutor | None,
+    pools: _Pools | None,
     wanted: _Wanted,
 ) -> None:
-    path, start = shard.byte_at(0) if shard.tokens else (found.files[0], 0)
-    # The stream is the file when it fills it; other formats have headers and are hashed as bytes afterwards.
-    fills = start == 0 and target.sizes.get(path) == shard.tokens * shard.dtype.itemsize
+    path = _filled(target, found, shard)
+    fills = path is not None
     digest = hashlib.sha256()
     pending: list[Future[None]] = []
     largest: int | None = None
@@ -272,12 +283,12 @@ def _read_shard(
             task.result()
         pending = []
         data = np.ascontiguousarray(ids).data.cast("B") if fills and len(ids) else b""
-        if hashers is None:
+        if pools is None:
             digest.update(data)
             streams.identify(ids, lengths)
         else:
             # Both leave the interpreter to other threads while they hash.
-            pending = [hashers.submit(digest.update, data), hashers.submit(streams.identify, ids, lengths)]
+            pending = [pools.batches.submit(digest.update, data), pools.batches.submit(streams.identify, ids, lengths)]
         report(target, read, findings, shard, (first, begin), ids, lengths)
         special.update(ids, lengths)
         if wanted.visit is not None:
@@ -294,12 +305,23 @@ def _read_shard(
         task.result()
     if target.manifest is not None:
         read.max_id[found.name] = largest
-    if fills:
-        read.sha256[path] = digest.hexdigest()
-        read.bytes += target.sizes[path]
+    if path is not None:
+        _add_digest(read, path, digest.hexdigest(), target.sizes[path])
 
 
-def _hash_file(target: Target, path: str, read: Read, tick: Ticker) -> None:
+def _filled(target: Target, found: Found, shard: Shard) -> str | None:
+    """Return the file that a shard's ids fill from end to end: reading them hashes it. Formats with headers have none."""
+    path, start = shard.byte_at(0) if shard.tokens else (found.files[0], 0)
+    return path if start == 0 and target.sizes.get(path) == shard.tokens * shard.dtype.itemsize else None
+
+
+def _add_digest(read: Read, path: str, digest: str, size: int) -> None:
+    read.sha256[path] = digest
+    read.bytes += size
+
+
+def _digest_of(target: Target, path: str, tick: Ticker) -> tuple[str, str, int]:
+    """Return (path, SHA-256, bytes) of a whole file."""
     reader = target.store.reader(path)
     digest = hashlib.sha256()
     try:
@@ -308,8 +330,7 @@ def _hash_file(target: Target, path: str, read: Read, tick: Ticker) -> None:
             tick(len(block))
     finally:
         reader.close()
-    read.sha256[path] = digest.hexdigest()
-    read.bytes += reader.size
+    return path, digest.hexdigest(), reader.size
 
 
 def report(
