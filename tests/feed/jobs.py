@@ -12,6 +12,8 @@ import numpy as np
 from tokenreel.config.run import parse_run
 from tokenreel.feed.opening import open_feed
 from tokenreel.index.assemble import Assembled, assemble
+from tokenreel.index.files import put
+from tokenreel.index.maxtext import convert
 from tokenreel.testing import Setting, write_corpus
 from tokenreel.testing.exactly_once import labels_of
 
@@ -53,6 +55,12 @@ def order_tables(samples: int) -> dict[str, dict[str, Any]]:
             "shuffle": {"io_block": 2, "window_blocks": 3},
         },
         "llmc-stream": {"kind": "llmc-stream", "corpus": "web", "row_tokens": ROW, "batch": 2, "steps": half, "shuffle": True},
+        "hobbylm-stream": {
+            "kind": "hobbylm-stream", "corpus": "web", "row_tokens": ROW, "batch": 1, "steps": samples, "walk": "shuffled",
+        },
+        "megatron-files": {
+            "kind": "megatron-files", "corpus": "code", "folder": "index", "row_tokens": ROW, "unit": "document",
+        },
         "nanogpt": {"kind": "nanogpt", "corpus": "web", "row_tokens": ROW, "batch": 2, "steps": half},
     }  # fmt: skip
 
@@ -72,6 +80,7 @@ def write_data(folder: Path, samples: int = SAMPLES, seed: int = 0) -> Path:
             documents.append(ids)
             left -= length
         write_corpus(folder / name, documents, shards=min(shards, len(documents)))
+    put(folder / "index", convert([str(folder / "code")], ROW, num_samples=samples))
     return folder
 
 
