@@ -16,7 +16,7 @@ from tests.convert.test_pairs import CASES, make
 from tokenreel.convert import convert, merge
 from tokenreel.convert.conversion import Wish, convert_many
 from tokenreel.convert.framing import Separable, contents, reframe
-from tokenreel.convert.planning import Cut
+from tokenreel.convert.planning import Cut, PlannedShard
 from tokenreel.convert.proving import identity_by_leaves
 from tokenreel.convert.source import Source
 from tokenreel.errors import DocumentError, TokenError, UsageError
@@ -217,6 +217,32 @@ def test_another_conversion_is_not_mixed_in(tmp_path: Path, monkeypatch: pytest.
         convert(source, tmp_path / "full", to="megatron-v1", boundary="suffix=2")
     with pytest.raises(UsageError, match="USE005"):
         convert(source, source / "inside", to="megatron-v1", boundary="suffix=2")
+
+
+def test_an_error_in_one_shard_gives_up_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokenreel.convert import conversion as engine
+
+    real = engine.write_shard
+
+    def write(*args: object, **kwargs: object) -> object:
+        shard: PlannedShard = args[1]  # type: ignore[assignment]
+        if shard.number == 1:
+            raise Stopped
+        return real(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "write_shard", write)
+    with pytest.raises(Stopped):
+        convert(make(tmp_path / "in", SEVERAL), tmp_path / "out", to="megatron-v1", boundary="suffix=2", workers=2)
+    assert not list((tmp_path / "out").glob(".*tokenreel-tmp")), "no temporary stays"
+
+
+def test_what_becomes_of_sequences_is_said(tmp_path: Path) -> None:
+    with MegatronWriter(tmp_path / "in/a", "uint16", one_sequence_per_document=False) as writer:
+        writer.add_document([np.array([5, 6], np.uint16), np.array([7, 2], np.uint16)])
+        writer.finish()
+    done = convert(tmp_path / "in", tmp_path / "out", to="megatron-v1", boundary="suffix=2")
+    assert done.lost == ("edges of sequences inside documents: every document is one sequence",)
+    assert done.identity == tokenreel.open(tmp_path / "in", boundary="suffix=2").identity().digest
 
 
 def test_a_difference_is_found_and_leaves_no_record_of_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

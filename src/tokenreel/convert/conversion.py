@@ -21,6 +21,7 @@ from tokenreel.convert.source import Source
 from tokenreel.convert.writing import write_shard
 from tokenreel.corpus.documents import DOCUMENTS
 from tokenreel.corpus.opening import COMPLETE, MANIFEST, RUN_CONFIG, open_corpus
+from tokenreel.corpus.streamed import StreamCorpus
 from tokenreel.errors import DocumentError, FormatError, MissingExtra, UsageError
 from tokenreel.formats import Boundary, WrittenFile
 from tokenreel.formats.overruling import READERS
@@ -233,13 +234,23 @@ def _convert_one(source: Source, root: Path, row: Format, writing: Writing, wish
         kept_shards=kept,
         exceptions=exceptions.count,
         exception_documents=tuple(exceptions.documents),
-        lost=tuple(filter(None, (*lost, weighed))),
+        lost=tuple(filter(None, (*lost, weighed, _sequences_lost(source)))),
         accepted=tuple(code for code in wish.accept if code in OVERRULABLE),
     )
     with contextlib.closing(_reopened(root, target)) as written:
         report = record(root, mark, report, source, written, target, finished, identity)
     journal.end()
     return report
+
+
+def _sequences_lost(source: Source) -> str | None:
+    several = any(
+        entry.sequences != entry.documents
+        for corpus in source.corpora
+        if not isinstance(corpus, StreamCorpus)
+        for entry in corpus.entries
+    )
+    return "edges of sequences inside documents: every document is one sequence" if several else None
 
 
 @dataclass(slots=True)
@@ -264,6 +275,10 @@ class _Counter:
             self.show(min(total, self.done * width), total, self.done // self.passes)
 
 
+class _Stopped(Exception):
+    """Another shard failed, or the user interrupted: what is half written is given up."""
+
+
 def _write_all(
     root: Path,
     shards: list[PlannedShard],
@@ -284,10 +299,15 @@ def _write_all(
     kept = len(records)
     stop = threading.Event()
 
+    def seen(tokens: int) -> None:
+        if stop.is_set():
+            raise _Stopped
+        counter(tokens)
+
     def work(shard: PlannedShard) -> None:
         if stop.is_set():
             return
-        record = write_shard(root, shard, source, target, writing, facts=known, progress=counter)
+        record = write_shard(root, shard, source, target, writing, facts=known, progress=seen)
         journal.add(shard, record)
         records[shard.number] = record
 
