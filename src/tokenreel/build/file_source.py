@@ -42,7 +42,7 @@ class FileSource:
         reading = self._reading = _Reading(one.key, file, stamp_of(one.key))
         for records in read_records(file, shape, self.place.chunk_bytes):
             if records.first + len(records) > start or records.blank:
-                yield self._batch(_after(records, start))
+                yield batch_of(after(records, start), self.table, self.columns)
         reading.whole = True
 
     def facts(self, one: SourceInput) -> InputFacts:
@@ -77,25 +77,7 @@ class FileSource:
 
     @property
     def _extra(self) -> tuple[str, ...]:
-        url = [self.table.url] if self.table.url is not None else []
-        return tuple(dict.fromkeys([*url, *self.table.metadata, *self.columns]))
-
-    def _batch(self, records: Records) -> TextBatch:
-        found = records.columns
-        url = self.table.url
-        kept = self.table.metadata
-        rows = range(len(records))
-        return TextBatch(
-            texts=records.texts,
-            first=records.first,
-            upstream=records.ids,
-            urls=None if url is None else [None if one is None else str(one) for one in found[url]],
-            metadata=[{name: found[name][k] for name in kept} for k in rows] if kept else None,
-            columns={name: found[name] for name in self.columns},
-            lines=records.lines,
-            explain=records.explain,
-            blank=records.blank,
-        )
+        return extra_fields(self.table, self.columns)
 
 
 @dataclass(slots=True)
@@ -113,7 +95,29 @@ def open_files(table: MixedSourceTable, place: Place, columns: Sequence[str]) ->
     return FileSource(table.name, table, place, tuple(columns))
 
 
-def _after(records: Records, start: int) -> Records:
+def extra_fields(table: MixedSourceTable, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the fields that records must hand on besides text and id: for urls, metadata and gates."""
+    url = [table.url] if table.url is not None else []
+    return tuple(dict.fromkeys([*url, *table.metadata, *columns]))
+
+
+def batch_of(records: Records, table: MixedSourceTable, columns: Sequence[str]) -> TextBatch:
+    """Return records as a batch, with what a table keeps of them and the columns that gates look at."""
+    found, url, kept = records.columns, table.url, table.metadata
+    return TextBatch(
+        texts=records.texts,
+        first=records.first,
+        upstream=records.ids,
+        urls=None if url is None else [None if one is None else str(one) for one in found[url]],
+        metadata=[{name: found[name][k] for name in kept} for k in range(len(records))] if kept else None,
+        columns={name: found[name] for name in columns},
+        lines=records.lines,
+        explain=records.explain,
+        blank=records.blank,
+    )
+
+
+def after(records: Records, start: int) -> Records:
     """Return the records from number `start` on."""
     skip = max(0, min(start - records.first, len(records)))
     if not skip:

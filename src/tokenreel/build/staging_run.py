@@ -78,7 +78,8 @@ def plan_of(recipe: MixedRecipe, folder: Path, stage: Path, settings: Settings) 
     """Return the plan of a recipe's staging."""
     return StagePlan(
         recipe=recipe,
-        place=place_of(recipe, folder, settings),
+        # Pulled files wait where a killed worker's are found and removed.
+        place=msgspec.structs.replace(place_of(recipe, folder, settings), cache=str(stage.absolute())),
         stage=str(stage.absolute()),
         plans=tuple(plan_digest(recipe, table, settings) for table in recipe.source),
         eod_id=settings.eod_id,

@@ -64,7 +64,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     patterns: tuple[str, ...] = ()
     """Patterns of all sources of files: what recorded paths are relative to follows from all of them."""
     cache: str = ""
-    """Where pulled files may wait; empty: the hub's own cache."""
+    """Where temporaries of sources wait while an input is read; empty: the system's folder for them."""
     chunk_bytes: int = 8 << 20
     tokenizer: bytes | None = None
     """The tokenizer's file (None: ``bytes``), which token corpora are proved against."""
