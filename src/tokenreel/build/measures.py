@@ -87,7 +87,8 @@ def measure(texts: Any) -> npt.NDArray[np.float64]:
     begins, sizes = np.empty(len(words), dtype=np.int32), np.empty(len(words), dtype=np.int32)
     table = np.empty(1 << max(6, (2 * len(words)).bit_length()), dtype=np.uint64)
     counts = np.empty(len(table), dtype=np.int32)
-    _measure(data, offsets, _SPACE, stop_hashes(), words, begins, sizes, table, counts, out)
+    slots, again = np.empty(len(words), dtype=np.int32), np.empty(len(words) + 1, dtype=np.bool_)
+    _measure(data, offsets, _SPACE, stop_hashes(), words, begins, sizes, table, counts, slots, again, out)
     return out
 
 
@@ -104,6 +105,21 @@ def _put(table: Any, counts: Any, mask: Any, key: Any) -> Any:
         counts[slot] = 0
     counts[slot] += 1
     return counts[slot] - 1
+
+
+@inlined
+def _slot_of(table: Any, counts: Any, mask: Any, key: Any) -> Any:
+    """Count a key as `_put` does; returns its slot."""
+    if key == np.uint64(0):
+        key = np.uint64(1)
+    slot = np.int64((key ^ (key >> np.uint64(32))) & mask)
+    while table[slot] != np.uint64(0) and table[slot] != key:
+        slot = (slot + 1) & np.int64(mask)
+    if table[slot] == np.uint64(0):
+        table[slot] = key
+        counts[slot] = 0
+    counts[slot] += 1
+    return slot
 
 
 @inlined
@@ -127,7 +143,7 @@ _R8, _R64 = "Array(uint8, 1, 'C', True)", "Array(int64, 1, 'C', True)"
 
 @kernel(
     f"void({_R8}, {_R64}, boolean[::1], uint64[::1], uint64[::1], int32[::1], int32[::1], uint64[::1], int32[::1], "
-    "float64[:, ::1])"
+    "int32[::1], boolean[::1], float64[:, ::1])"
 )
 def _measure(
     data: Any,
@@ -139,16 +155,21 @@ def _measure(
     sizes: Any,
     table: Any,
     counts: Any,
+    slots: Any,
+    again: Any,
     out: Any,
 ) -> None:
     for d in range(len(offsets) - 1):
         low, high = offsets[d], offsets[d + 1]
         row = out[d]
         _word_measures(data, low, high, space, stops, words, begins, sizes, row)
-        _line_measures(data, low, high, table, counts, row)
-        _paragraph_measures(data, low, high, table, counts, row)
-        _shingle_measures(data, low, high, table, counts, row)
-        _gram_measures(words, begins, sizes, table, counts, row)
+        lines = np.int64(1)
+        for at in range(low, high):
+            lines += data[at] == 10
+        _line_measures(data, low, high, lines, table, counts, row)
+        _paragraph_measures(data, low, high, lines, table, counts, row)
+        _shingle_measures(data, low, high, lines, table, counts, row)
+        _gram_measures(words, begins, sizes, table, counts, slots, again, row)
 
 
 @inlined
@@ -203,10 +224,10 @@ def _word_measures(
 
 
 @inlined
-def _line_measures(data: Any, low: int, high: int, table: Any, counts: Any, row: Any) -> None:
+def _line_measures(data: Any, low: int, high: int, most: Any, table: Any, counts: Any, row: Any) -> None:
     lines, bullets, ellipses = 0, 0, 0
     again, again_size, all_size = 0, 0, 0
-    mask = _clear(table, (high - low) // 2 + 1)
+    mask = _clear(table, most)
     at = low
     while at < high:
         end = at
@@ -242,8 +263,8 @@ def _line_measures(data: Any, low: int, high: int, table: Any, counts: Any, row:
 
 
 @inlined
-def _paragraph_measures(data: Any, low: int, high: int, table: Any, counts: Any, row: Any) -> None:
-    mask = _clear(table, (high - low) // 2 + 1)
+def _paragraph_measures(data: Any, low: int, high: int, most: Any, table: Any, counts: Any, row: Any) -> None:
+    mask = _clear(table, most)
     paragraphs, again, again_size, all_size = 0, 0, 0, 0
     at = low
     while at < high:
@@ -267,8 +288,8 @@ def _paragraph_measures(data: Any, low: int, high: int, table: Any, counts: Any,
 
 
 @inlined
-def _shingle_measures(data: Any, low: int, high: int, table: Any, counts: Any, row: Any) -> None:
-    mask = _clear(table, (high - low) // 2 + 1)
+def _shingle_measures(data: Any, low: int, high: int, most: Any, table: Any, counts: Any, row: Any) -> None:
+    mask = _clear(table, most)
     one, two, shingles, again = np.uint64(0), np.uint64(0), 0, 0
     at, lines = low, 0
     while at < high:
@@ -298,39 +319,75 @@ def _shingle_measures(data: Any, low: int, high: int, table: Any, counts: Any, r
 
 
 @inlined
-def _gram_measures(words: Any, begins: Any, sizes: Any, table: Any, counts: Any, row: Any) -> None:
+def _gram_measures(
+    words: Any, begins: Any, sizes: Any, table: Any, counts: Any, slots: Any, again: Any, row: Any
+) -> None:
+    """Measure the n-grams of words. Only where both shorter ones in it stand elsewhere too can an n-gram be repeated."""
     count, characters = np.int64(row[1]), row[0]
     if not characters:
         return
-    for n in range(2, 5):
-        if count < n:
-            continue
-        mask = _clear(table, count)
+    for k in range(count):
+        again[k] = True
+    for n in range(1, 11):
+        last = count - n
+        candidates = _both(again, last, n)
+        if not candidates:
+            return
+        mask = _clear(table, candidates)
         most, most_size = 0, 0
-        for k in range(count - n + 1):
-            key = np.uint64(n)
-            for j in range(n):
-                key = (key ^ words[k + j]) * np.uint64(0x9E3779B97F4A7C15)
-                key ^= key >> np.uint64(31)
+        for k in range(last + 1):
+            slots[k] = -1
+            if not again[k]:
+                continue
+            slot = _slot_of(table, counts, mask, _gram_key(words, k, n))
+            slots[k] = slot
+            times = counts[slot]
             size = begins[k + n - 1] + sizes[k + n - 1] - begins[k]
-            times = _put(table, counts, mask, key) + 1
             if times > most or (times == most and size > most_size):
                 most, most_size = times, size
-        row[12 + n - 2] = most * most_size / characters if most > 1 else 0.0
-    for n in range(5, 11):
-        if count < n:
-            continue
-        mask = _clear(table, count)
-        repeated = 0
-        at: Any = np.int64(0)
-        while at <= count - n:
-            key = np.uint64(n)
-            for j in range(n):
-                key = (key ^ words[at + j]) * np.uint64(0x9E3779B97F4A7C15)
-                key ^= key >> np.uint64(31)
-            if _put(table, counts, mask, key):
-                repeated += begins[at + n - 1] + sizes[at + n - 1] - begins[at]
-                at += n
-            else:
-                at += 1
-        row[15 + n - 5] = repeated / characters
+        for k in range(last + 1):
+            again[k] = slots[k] >= 0 and counts[slots[k]] > 1
+        again[last + 1] = False
+        if 2 <= n <= 4:
+            row[12 + n - 2] = most * most_size / characters if most > 1 else 0.0
+        elif n >= 5:
+            row[15 + n - 5] = _found_again(begins, sizes, counts, slots, again, last, n) / characters
+
+
+@inlined
+def _both(again: Any, last: Any, n: Any) -> Any:
+    """Keep the places of which the next one stands elsewhere too; returns how many are left."""
+    left = np.int64(0)
+    for k in range(last + 1):
+        again[k] = again[k] and (n == 1 or again[k + 1])
+        left += again[k]
+    return left
+
+
+@inlined
+def _found_again(begins: Any, sizes: Any, counts: Any, slots: Any, again: Any, last: Any, n: Any) -> Any:
+    """Return the characters of n-grams that the search meets again. `counts` becomes whether it met them."""
+    for k in range(last + 1):
+        if again[k]:
+            counts[slots[k]] = 0
+    repeated = 0
+    at: Any = np.int64(0)
+    while at <= last:
+        if not again[at]:
+            at += 1
+        elif counts[slots[at]]:
+            repeated += begins[at + n - 1] + sizes[at + n - 1] - begins[at]
+            at += n
+        else:
+            counts[slots[at]] = 1
+            at += 1
+    return repeated
+
+
+@inlined
+def _gram_key(words: Any, first: Any, n: Any) -> Any:
+    key = np.uint64(n)
+    for j in range(n):
+        key = (key ^ words[first + j]) * np.uint64(0x9E3779B97F4A7C15)
+        key ^= key >> np.uint64(31)
+    return key
