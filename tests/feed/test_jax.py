@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,46 @@ def test_the_probe_asks_a_jax_model(folder: Path) -> None:
         arrays = next(feed).arrays
     assert mask_probe(model(masked=True), arrays, vocab=30_000, tolerance=1e-5).holds
     assert not mask_probe(model(masked=False), arrays, vocab=30_000, tolerance=1e-5).holds
+
+
+# ---- several hosts ---------------------------------------------------------------------------------------------------
+
+
+def one_host(process: int, count: int, address: str, folder: str, out: str) -> None:
+    """One host of a JAX job: what it loads follows from the mesh over all hosts' devices."""
+    jax.distributed.initialize(address, num_processes=count, process_id=process)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+    rows = jax.sharding.NamedSharding(mesh, P("data"))
+    found = []
+    with open_jax_feed(made_order(Path(folder), "windows"), rows, rows="documents", batch=6) as feed:
+        for batch in feed:
+            labels = batch["labels"]
+            assert labels.shape == (6, ROW)
+            parts = {shard.index[0].start or 0: np.asarray(shard.data).tolist() for shard in labels.addressable_shards}
+            found.append([batch.samples.tolist(), [row for start in sorted(parts) for row in parts[start]]])
+        state = feed.state_dict()
+    Path(f"{out}-{process}").write_text(json.dumps([found, state]))
+
+
+def free_address() -> str:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{one.getsockname()[1]}"
+
+
+def test_hosts_of_a_real_job_load_their_own_rows(warm: Any, folder: Path, whole: list[Any], tmp_path: Path) -> None:
+    said = [2, free_address(), str(folder), str(tmp_path / "rows")]
+    outputs = [tmp_path / f"output-{host}" for host in (0, 1)]
+    flags = "--xla_force_host_platform_device_count=3"
+    children = [
+        warm.start("tests.feed.test_jax:one_host", host, *said, output=outputs[host], XLA_FLAGS=flags)
+        for host in (0, 1)
+    ]
+    for child, output in zip(children, outputs, strict=True):
+        ended = warm.wait(child, output=output)
+        assert ended.status == 0, ended.output
+    (first, state), (second, other) = (json.loads((tmp_path / f"rows-{host}").read_text()) for host in (0, 1))
+    assert state == other
+    for step, expected in enumerate(whole):
+        assert first[step][0] + second[step][0] == list(range(6 * step, 6 * step + 6))
+        assert first[step][1] + second[step][1] == expected["labels"].tolist()
