@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.convert.repair_tables import MendedTable, mend_tables
-from tokenreel.convert.salvage import Saved, salvage
+from tokenreel.convert.salvage import Saved, mendable, salvage
 from tokenreel.errors import EXIT_DATA, EXIT_OK, DocumentError, FormatError, TokenError, TokenreelError, UsageError
 from tokenreel.formats import Boundary, Found, open_shard
 from tokenreel.formats.megatron_write import MegatronWriter
@@ -188,6 +188,9 @@ class _Work:
         report = Repaired(str(self.target.path), str(self.out))
         if not any(wrong.values()) and not tables:
             return report
+        for found in self.shards:
+            if wrong[found.name] and not mendable(found):
+                salvage(self.store, found, self.target.boundary)  # says why not, before anything is written
         cut = False
         for found in self.shards:
             streamed = format_named(found.format).streamed

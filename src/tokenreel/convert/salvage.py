@@ -76,6 +76,11 @@ def salvage(store: Store, found: Found, boundary: Boundary, dtype: str | None = 
     raise _no_way(found, "only its writer can make it again", f"a format that can be mended: {', '.join(_SAVE)}")
 
 
+def mendable(found: Found) -> bool:
+    """Return whether a shard is of a format of which something can be saved at all."""
+    return any(found.format.startswith(prefix) for prefix in _SAVE)
+
+
 def _no_way(found: Found, why: str, expected: str) -> FormatError:
     return FormatError("FLT020", why, path=found.files[0], shard=found.name, expected=expected, found=found.format)
 
