@@ -75,6 +75,25 @@ def test_the_two_bugs_of_the_replay_index(tmp_path: Path, entries: list[tuple[st
     assert {line["meta"]["source_shard"] for line in lines} == {"dclm_000001.bin"}
 
 
+def test_split_by_eot_is_the_golden_one(tmp_path: Path) -> None:
+    from tokenreel.convert.repair_tables import split_by_eot
+
+    right = json.loads((GOLDEN / "longctx/replay_index.json").read_text())
+    ids = np.fromfile(GOLDEN / "longctx/replay_000000.bin", "<u2", offset=1024)
+    found = [(row["offset"], row["offset"] + row["length"]) for row in right]
+    assert split_by_eot(ids[:100]) + [(a + 100, b + 100) for a, b in split_by_eot(ids[100:])] == found
+    assert split_by_eot(ids[:100], keep_head=False) == found[1:2]
+    assert split_by_eot(ids[:0]) == []
+
+
+def test_tables_for_shards_that_have_none(tmp_path: Path) -> None:
+    shard(tmp_path / "in/web_000000.bin", [EOT, 1, EOT, 2, 2])
+    assert repair(tmp_path / "in", tmp_path / "no").exit_status == 0
+    done = repair(tmp_path / "in", tmp_path / "out", as_format="hobbylm-v1")
+    assert (done.exit_status, done.verified, done.tables[0].documents) == (1, "ok", 2)
+    assert documents(tmp_path / "out", "") == [[EOT, 1], [EOT, 2, 2]]
+
+
 def test_offsets_over_all_shards_become_relative(tmp_path: Path) -> None:
     shard(tmp_path / "in/wiki_000000.bin", [EOT, 1, EOT, 2])
     shard(tmp_path / "in/wiki_000001.bin", [EOT, 3, 3])

@@ -26,7 +26,10 @@ def repair_command(
     vocab: options.Vocab = None,
     as_format: Annotated[
         str | None,
-        typer.Option("--as", help="What ids without a header are: megatron-v1, a pair that lost its .idx; or olmo."),
+        typer.Option(
+            "--as",
+            help="megatron-v1: a pair that lost its .idx; olmo: a lost .csv.gz; hobbylm-v1: make tables for llm.c shards.",
+        ),
     ] = None,
     progress: options.ProgressKind = options.Show.auto,
     json: options.Json = False,

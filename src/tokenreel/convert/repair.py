@@ -125,7 +125,8 @@ def repair(
     Truncated shards are kept to their last whole document; a missing or damaged ``.idx``, ``.ds.index``, ``.ds.metadata``,
     ``.csv.gz`` or offset table is made anew, from what is left of it or from the separators of `boundary`; HobbyLM's tables
     are rebuilt where they are wrong (see `repair_tables`). `dtype` is that of files that do not say theirs; `as_format` what
-    ids without a header are: ``megatron-v1`` for a pair that lost its index. Nothing is written where nothing is wrong.
+    ids without a header are: ``megatron-v1`` for a pair that lost its index; ``hobbylm-v1`` makes tables of documents for
+    llm.c shards that have none. Nothing is written where nothing is wrong.
 
     Raises `UsageError`: USE005, USE011; `DocumentError` (DOC006) where there is no shard; `FormatError` (FLT020) where
     nothing at all can be saved.
@@ -173,6 +174,7 @@ class _Work:
         self.dtype = dtype
         self.shards = [_as_asked(found, as_format) for found in target.files]
         self.progress = progress
+        self.tables_asked = bool(as_format and as_format.startswith("hobbylm"))
         self.copied = 0
         self.hashes: dict[str, str] = {}
         self.mended: list[MendedShard] = []
@@ -211,7 +213,7 @@ class _Work:
             raise FormatError(
                 "FLT020", "nothing of it can be saved", path=self.target.path, found="; ".join(self.beyond[:3])
             )
-        mended = mend_tables(self.target, self.kept, self.out) if tables else ()
+        mended = mend_tables(self.target, self.kept, self.out, every=self.tables_asked) if tables else ()
         return replace(
             report,
             mended=tuple(self.mended),
@@ -247,7 +249,7 @@ class _Work:
         for unit in self.target.shards:
             check_tables(self.target, unit, findings)
         has_tables = any(path.endswith(("_index.json", "_docs.jsonl")) for path in self.target.sizes)
-        return has_tables and (bool(findings.total) or bool(broken))
+        return self.tables_asked or (has_tables and (bool(findings.total) or bool(broken)))
 
     def _without_head(self, saved: Saved) -> tuple[Saved, str]:
         """Leave out the first document of a file whose beginning was lost with the end of the file before."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    import numpy.typing as npt
+
     from tokenreel.formats import Found, Shard
     from tokenreel.verify.target import Target
 
@@ -54,12 +56,12 @@ class MendedTable:
         return [*out, *(f"  {shard}: {how}" for shard, how in self.how.items())]
 
 
-def mend_tables(target: Target, shards: Sequence[Found], out: Path) -> list[MendedTable]:
-    """Write both tables of every prefix that has any, for the shards that stand in `out` now."""
+def mend_tables(target: Target, shards: Sequence[Found], out: Path, *, every: bool = False) -> list[MendedTable]:
+    """Write both tables of each prefix that has any, or of `every` one, for the shards that stand in `out` now."""
     groups: dict[str, list[Found]] = {}
     for found in shards:
         prefix = prefix_of(found.name)
-        if any(prefix + suffix in target.sizes for suffix in (INDEX, DOCS)):
+        if every or any(prefix + suffix in target.sizes for suffix in (INDEX, DOCS)):
             groups.setdefault(prefix, []).append(found)
     return [_mend(target, prefix, found, out) for prefix, found in groups.items()]
 
@@ -129,13 +131,35 @@ def _documents(
     made = []
     for number, (first, end) in enumerate(pairwise(slices)):
         owner = entries[number] if edges else None
-        inside = at[(at > first) & (at < end)].tolist()
-        pieces = [first, *inside, end] if end > first else []
-        for begin, stop in pairwise(pieces):
+        for begin, stop in _pieces(at, first, end):
             starts = bool(np.isin(begin, at))
             made.append({"offset": begin, "length": stop - begin, "meta": _meta(owner, begin - first, starts=starts)})
     slices_said = f", in {counted(len(slices) - 1, 'slice')}" if len(slices) > 2 else ""
     return made, f"made anew from separators {list(separator)}{slices_said}"
+
+
+def split_by_eot(
+    ids: npt.NDArray[Any], separator: tuple[int, ...] = (EOT,), *, keep_head: bool = True
+) -> list[tuple[int, int]]:
+    """Return the documents of a slice of a stream as (begin, end): cut before every separator, the last to the end.
+
+    What comes before the first separator is the rest of a document that was cut where the slice begins; without
+    `keep_head` it is left out. With it every id is in exactly one document.
+
+    >>> split_by_eot(np.array([7, 50256, 5, 50256]))
+    [(0, 1), (1, 3), (3, 4)]
+    >>> split_by_eot(np.array([7, 50256, 5, 50256]), keep_head=False)
+    [(1, 3), (3, 4)]
+    """
+    at = find_pattern(lambda begin, end: ids[begin:end], len(ids), separator)
+    pieces = _pieces(at, 0, len(ids))
+    return pieces if keep_head or not pieces or (len(at) and at[0] == 0) else pieces[1:]
+
+
+def _pieces(at: npt.NDArray[np.int64], first: int, end: int) -> list[tuple[int, int]]:
+    """Return [first, end) cut at every place of `at` inside it."""
+    inside = at[(at > first) & (at < end)].tolist()
+    return list(pairwise([first, *inside, end])) if end > first else []
 
 
 def _tiles(entries: Sequence[Entry], base: int, tokens: int) -> bool:
