@@ -59,7 +59,8 @@ def stage_input(
                 if reached:
                     break
         facts = staging.source.facts(job.input)
-        if not counts.seen and recipe.documents.empty_inputs == "error":
+        outside = facts.position.get("outside_sample")
+        if not counts.seen and not outside and recipe.documents.empty_inputs == "error":
             raise SourceError(
                 "SRC009",
                 path=job.input.path,
