@@ -109,7 +109,9 @@ def test_prefetch_changes_nothing(folder: Path) -> None:
 def test_every_number_of_samples_to_forty(order: str, tmp_path: Path) -> None:
     settings = every_setting((1, 2, 3), (0,), (1, 2, 3, 4, 6, 7))
     later = [one for one in settings if one.batch in (1, 4, 6, 7)]
-    some = (*range(2, 17), 20, 25, 33, 40)
+    # llm.c refuses shards that hold no batch.
+    least = 5 if order == "llmc-stream" else 2
+    some = (*range(least, 17), 20, 25, 33, 40)
     total = 0
     for samples in range(2, 41) if order in ("stream", "windows") else some:
         folder = tmp_path / str(samples)

@@ -1,18 +1,19 @@
 """Megatron-LM's data from this package: the function that its ``pretrain`` asks for data sets, and loaders of one's own.
 
-`datasets_provider` takes the job's own ``GPTDatasetConfig`` and gives map-style data sets whose samples are those of
-``GPTDataset`` and ``BlendedDataset``, key by key: Megatron's samplers, ranks and resume work on them unchanged. No index is
-built on one rank for others to wait for, and nothing is written. `external_provider` is for ``--dataloader-type external``:
-any run file, with the feed's own state and schedule.
+`datasets_provider` takes the job's own ``GPTDatasetConfig`` and gives map-style data sets with the samples of ``GPTDataset``
+and ``BlendedDataset``, key by key: samplers, ranks and resume work unchanged, no rank waits, nothing is written.
+`external_provider` is for ``--dataloader-type external``: any run file, with the feed's own state and schedule.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenreel.errors import UsageError, require
+from tokenreel.feed.megatron_edges import entry_edges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ class MegatronDataset:
 
     ``dataset[i]`` is a dict of tensors: tokens, labels, attention_mask where it is made, loss_mask, position_ids; or, with
     masking between documents, cu_seqlens and max_seqlen; a blend's begins with ``dataset_id``. ``dataset[None]`` is sample 0
-    with nothing to learn. Processes that a loader forks go on with their own copy.
+    with nothing to learn. Forked workers go on with their own copy.
     """
 
     def __init__(self, order: Order, corpora: Sequence[Corpus], policy: RowPolicy) -> None:
@@ -42,6 +43,7 @@ class MegatronDataset:
 
         self.order = order
         self._blend = order.name.startswith("megatron-blend")
+        self._edges = entry_edges(order, corpora) if policy.inter_document_masking else None
         self._feed = open_feed(order, corpora=corpora, rows=policy, batch=1, dtype="int64", prefetch=0)
         self._exact = exact_edges(order, policy)
 
@@ -65,7 +67,10 @@ class MegatronDataset:
         numbers = np.asarray(samples, dtype=np.int64)
         made = self._exact(self._feed.rows(numbers), numbers)
         arrays = {name: torch.from_numpy(array) for name, array in made.items()}
-        rows: list[dict[str, Any]] = [{name: array[k] for name, array in arrays.items()} for k in range(len(numbers))]
+        rows: list[dict[str, Any]] = [{k: array[n] for k, array in arrays.items()} for n in range(len(numbers))]
+        if self._edges is not None:
+            for number, row in zip(numbers.tolist(), rows, strict=True):
+                row["cu_seqlens"] = torch.from_numpy(self._edges.of(number))
         if self._blend:
             members = self.order.components_at(numbers).astype(np.int16)
             rows = [{"dataset_id": member, **row} for member, row in zip(members, rows, strict=True)]
@@ -82,9 +87,8 @@ def datasets_provider(config: Any, *, cache: str | None = None) -> Provider:
     Read are `random_seed`, `sequence_length`, `blend` or `blend_per_split`, `split`, `tokenizer` (`eod`, `pad`,
     `special_tokens_dict`), the reset, masking and pad flags, `drop_last_partial_validation_sequence`,
     `add_extra_token_to_sequence` and `mid_level_dataset_surplus`. The provider is called with the samples of each part and
-    gives a data set for each, None for a part without documents; every rank may call it, and none waits (`is_distributed`).
-    `cache` keeps permutations between starts. Raises `UsageError` (USE003) for a configuration without a blend, and what
-    opening and ordering raise.
+    gives a data set for each, None for a part without documents; every rank may call it (`is_distributed`). `cache` keeps
+    permutations between starts. Raises `UsageError` (USE003) without a blend, and what opening and ordering raise.
     """
     policy = megatron_policy(config)
 
@@ -123,15 +127,14 @@ def megatron_policy(config: Any) -> RowPolicy:
 
 
 def _id(tokenizer: Any, name: str) -> int | None:
-    try:
+    with contextlib.suppress(NotImplementedError):
         found = getattr(tokenizer, name, None)
-    except NotImplementedError:
-        return None
-    return None if found is None else int(found)
+        return None if found is None else int(found)
+    return None
 
 
 def _part(config: Any, policy: RowPolicy, part: str, samples: int | None, cache: str | None) -> MegatronDataset | None:
-    """Return the data set of one part, None where the split gives it no documents."""
+    """Return the data set of one part, None where it has no documents."""
     from tokenreel.index.cache import prepared
     from tokenreel.index.megatron import job_order, open_prefixes
     from tokenreel.order.megatron_plan import split_bounds, split_weights
@@ -142,8 +145,7 @@ def _part(config: Any, policy: RowPolicy, part: str, samples: int | None, cache:
     if job.split is not None and split_bounds(split_weights(job.split))[PARTS.index(part)] is None:
         return None
     corpora = open_prefixes(job.prefixes)
-    order, _ = prepared(job_order(job, corpora), cache)
-    return MegatronDataset(order, corpora, policy)
+    return MegatronDataset(prepared(job_order(job, corpora), cache)[0], corpora, policy)
 
 
 def _job(config: Any, part: str, samples: int | None) -> MegatronJob | None:
@@ -175,8 +177,8 @@ def _job(config: Any, part: str, samples: int | None) -> MegatronJob | None:
 def micro_batches(feed: Feed, micro_batch: int) -> Iterator[dict[str, Any]]:
     """Yield a feed's batches in micro-batches of tensors: what ``--dataloader-type external`` iterates.
 
-    The feed has the whole global batch of its rank, ``placement="megatron"`` and the same `micro_batch`; its state then says
-    which steps were begun. Raises `UsageError` (USE003) for a batch that `micro_batch` does not divide.
+    The feed is opened with ``placement="megatron"`` and the same `micro_batch`; its state says which steps were begun.
+    Raises `UsageError` (USE003) for a batch that `micro_batch` does not divide.
     """
     torch = require("torch", extra="torch")
     for batch in feed:
