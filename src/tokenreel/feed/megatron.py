@@ -32,9 +32,8 @@ PARTS = ("train", "valid", "test")
 class MegatronDataset:
     """One part of a job's data by sample number, as ``GPTDataset`` or ``BlendedDataset`` gives it.
 
-    ``dataset[i]`` is a dict of tensors: tokens, labels, attention_mask where it is made, loss_mask, position_ids; or, with
-    masking between documents, cu_seqlens and max_seqlen; a blend's begins with ``dataset_id``. ``dataset[None]`` is sample 0
-    with nothing to learn. Forked workers go on with their own copy.
+    ``dataset[i]`` is a dict of tensors with its keys, in its order; a blend's begins with ``dataset_id``. ``dataset[None]`` is
+    sample 0 with nothing to learn. Forked workers go on with their own copy.
     """
 
     def __init__(self, order: Order, corpora: Sequence[Corpus], policy: RowPolicy) -> None:
