@@ -157,7 +157,6 @@ def _job(config: Any, part: str, samples: int | None) -> MegatronJob | None:
     if blend is None:
         return None
     prefixes, weights = blend
-    keep = not getattr(config, "drop_last_partial_validation_sequence", True)
     return MegatronJob(
         tuple(str(prefix) for prefix in prefixes),
         int(config.sequence_length),
@@ -169,7 +168,7 @@ def _job(config: Any, part: str, samples: int | None) -> MegatronJob | None:
         int(config.random_seed),
         surplus=float(getattr(config, "mid_level_dataset_surplus", 0.005)),
         row_ahead=int(bool(getattr(config, "add_extra_token_to_sequence", True))),
-        keep_partial=keep and part == "valid",
+        keep_partial=part == "valid" and not getattr(config, "drop_last_partial_validation_sequence", True),
     )
 
 
