@@ -76,6 +76,15 @@ def is_majority(files: Iterable[SourceFile], grouping: Grouping = Grouping()) ->
         size = len(file.text.encode())
         total += size
         mine += size if file.language == grouping.language else 0
+    return has_majority(mine, total, grouping)
+
+
+def has_majority(mine: int, total: int, grouping: Grouping = Grouping()) -> bool:
+    """Return whether `mine` bytes of `total` are more than the asked share.
+
+    >>> has_majority(1, 2), has_majority(2, 3)
+    (False, True)
+    """
     return total > 0 and mine > grouping.majority * total
 
 
