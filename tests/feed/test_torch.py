@@ -243,6 +243,27 @@ def test_pinned_memory_is_asked_for_only_where_there_is_a_gpu(run: Path, whole: 
         assert same(loader, whole)
 
 
+def test_rows_are_gathered_straight_into_pinned_memory(
+    run: Path, whole: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if there were a GPU: its allocator is asked for, and what it gives is what batches are made of.
+    given: list[int] = []
+    empty = torch.empty
+
+    def pinned(*args: Any, pin_memory: bool = False, **options: Any) -> Any:
+        made = empty(*args, **options)
+        if pin_memory:
+            given.append(made.data_ptr())
+        return made
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "empty", pinned)
+    with open_loader(run, pin_memory=True) as loader:
+        batches = list(loader)
+    assert same(batches, whole)
+    assert {tensor.data_ptr() for batch in batches for tensor in batch.arrays.values()} <= set(given)
+
+
 class Attends(torch.nn.Module):
     """One layer of attention, with or without the mask of documents."""
 
