@@ -34,7 +34,7 @@ SHORT = {
     "order": "Show, export, compare and search the order of a run.",
     "pack": "Say what rows waste, and what each packing policy does.",
     "index": "Build and check index files of Megatron and MaxText.",
-    "state": "Show a feed's state; take it into another run, or from Megatron or Grain.",
+    "state": "Show a feed's state; take it elsewhere; import another's.",
     "trace": "What did step N see; when was document D seen.",
     "ledger": "Compare ledgers, and say what they exposed.",
     "replay": "Index what a run read; check, join, rebuild it.",

@@ -50,7 +50,7 @@ def made_from(*parts: object) -> str:
     """Return a hash of what an index is made from.
 
     >>> made_from("corpus", {"normalise": "none"})[:8]
-    '0dac53ec'
+    '078ddefd'
     """
     text = json.dumps(parts, sort_keys=True, default=str, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
