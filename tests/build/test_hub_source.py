@@ -19,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenreel.build import hub_source_bytes
-from tokenreel.build.hub_source import open_hub, pinned
-from tokenreel.build.hub_source_files import matches
+from tokenreel.build.hub_pinning import pin_sources
+from tokenreel.build.hub_source import open_hub
+from tokenreel.build.hub_source_files import commit_of, matches
 from tokenreel.build.staging_run import StagedSource, stage_all
 from tokenreel.build.staging_settings import settle_mixed
 from tokenreel.build.text_batches import Place, Source, SourceInput, open_source
@@ -252,22 +253,11 @@ def test_a_commit_whose_files_are_all_cached_needs_no_hub(tmp_path: Path, monkey
     assert [texts_of(source, one) for one in source.inputs()] == [["one", "two", "three"], ["five", "six"]]
     # A branch is what the cache says only where the hub must not be asked; a pattern never is.
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert pinned(msgspec.structs.replace(named, revision=None)).revision == commit
+    assert commit_of(msgspec.structs.replace(named, revision=None)) == commit
     assert [one.key for one in open_hub(msgspec.structs.replace(named, revision="main"), place(tmp_path), ()).inputs()]
     for bad in ({"paths": ["data/*"]}, {"paths": ["data/b.jsonl.gz"]}, {"revision": "v2"}):
         with pytest.raises(StorageError, match="SRC053"):
             open_hub(msgspec.structs.replace(named, **bad), place(tmp_path), ()).inputs()
-
-
-def test_a_moving_revision_is_resolved_once(hub: HubServer) -> None:
-    before = hub.repository("me/web").commit
-    fixed = pinned(table())
-    hub.repository("me/web").files["data/new.jsonl"] = lines("later")
-    assert fixed.revision == before != hub.repository("me/web").commit
-    assert pinned(fixed) is not fixed
-    assert pinned(fixed) == fixed
-    plain = MixedSourceTable(name="f", paths=["x"])
-    assert pinned(plain) is plain
 
 
 # -- through staging ----------------------------------------------------------------------------------------------
@@ -312,6 +302,29 @@ def test_a_build_that_lost_its_hub_goes_on_with_the_files_it_lacks(hub: HubServe
     shutil.rmtree(tmp_path / "stage")
     again = staged(tmp_path)
     assert [part.receipt for part in again.parts] == [part.receipt for part in found.parts]
+
+
+def test_a_moving_revision_is_resolved_once_for_a_build(hub: HubServer, tmp_path: Path) -> None:
+    before = hub.repository("me/web").commit
+    found = staged(tmp_path, budget=3)
+    assert found.table.revision == before
+    # The branch moves on; the commit stays. The build that goes on is of the commit.
+    hub.repository("me/web").files["data/0.jsonl"] = lines("later")
+    hub.repository("me/web").revisions = ("main", before)
+    again = staged(tmp_path, budget=14)
+    assert again.table.revision == before != hub.repository("me/web").commit
+    assert all(f"@{before}/" in part.path for part in again.parts)
+    other = parse_mixed(
+        {
+            "tokenizer": {"name": "bytes"},
+            "source": [{"name": "web", "kind": "hub", "repo": "me/web", "paths": ["data/*"], "revision": before[:7]}],
+        }
+    )
+    with pytest.raises(StorageError, match="SRC051"):
+        pin_sources(other, tmp_path / "stage")
+    fixed = msgspec.structs.replace(other, source=[table(revision=before), MixedSourceTable(name="f", paths=["x"])])
+    assert pin_sources(fixed, tmp_path / "nowhere") == fixed
+    assert not (tmp_path / "nowhere").exists()
 
 
 NAMES = st.lists(st.sampled_from(["a", "b.x", "data", ".h"]), min_size=1, max_size=4)

@@ -21,7 +21,7 @@ from tokenreel.build.staging_settings import settle_mixed
 from tokenreel.build.text_batches import Place, Source, open_source
 from tokenreel.build.token_source import in_sample
 from tokenreel.build.token_source_proof import encodes_to_itself, prove
-from tokenreel.build.token_source_units import cut, open_unit, split_by_eot
+from tokenreel.build.token_source_units import cut, open_unit
 from tokenreel.config.mixed import MixedSourceTable, parse_mixed
 from tokenreel.corpus.opening import open_corpus
 from tokenreel.errors import DocumentError, RecipeError, SourceError, SplitError
@@ -131,9 +131,6 @@ def test_golden_slices_of_hobbylm(tmp_path: Path) -> None:
     ]
     assert np.flatnonzero(unit.cut_start).tolist() == [0, 2]
     assert np.flatnonzero(unit.cut_end).tolist() == [1, 6]
-    ids = unit.read(0, 240)
-    pairs = [split_by_eot(part, 50256) for part in (ids[:100], ids[100:])]
-    assert [b - a for part in pairs for a, b in part] == [row["length"] for row in wanted]
 
 
 def slow_pieces(slices: list[list[int]]) -> list[tuple[int, ...]]:

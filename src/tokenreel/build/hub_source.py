@@ -13,12 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from tokenreel.build.blocks import InputBytes, stamp_of
 from tokenreel.build.file_source import after, batch_of, extra_fields
 from tokenreel.build.hub_source_bytes import LocalRanges, PulledBytes, pulled, remote
-from tokenreel.build.hub_source_files import cached_file, commit_of, find_files, repo_of
+from tokenreel.build.hub_source_files import cached_file, find_files, repo_of
 from tokenreel.build.sources import read_records, settled_shape
 from tokenreel.build.text_batches import InputFacts, SourceInput
 from tokenreel.errors import SourceError
@@ -115,11 +113,3 @@ class _Reading:
 def open_hub(table: MixedSourceTable, place: Place, columns: Sequence[str]) -> HubSource:
     """Return the source of a table of kind ``hub``; nothing is asked yet."""
     return HubSource(table.name, table, place, tuple(columns))
-
-
-def pinned(table: MixedSourceTable) -> MixedSourceTable:
-    """Return a table of kind ``hub`` with its revision as a commit, others as they are: resolved once, and recorded.
-
-    Raises what `commit_of` raises.
-    """
-    return msgspec.structs.replace(table, revision=commit_of(table)) if table.kind == "hub" else table

@@ -80,7 +80,9 @@ def find_files(table: MixedSourceTable) -> HubFiles:
         raise named(error, table.name, f"{repo}@{table.revision or MOVING}") from error
     sizes = {entry.path: entry.size for entry in found.store.list()}
     chosen = sorted({path for pattern in table.paths for path in _matching(pattern, sizes, table)}, key=os.fsencode)
-    return HubFiles(repo, found.commit, tuple(HubFile(path, sizes[path], found.digests.get(path)) for path in chosen))
+    return HubFiles(
+        repo, commit or found.commit, tuple(HubFile(path, sizes[path], found.digests.get(path)) for path in chosen)
+    )
 
 
 def repo_of(table: MixedSourceTable) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tokenreel.build.hub_pinning import pin_sources
 from tokenreel.build.lock import wait_for_workers
 from tokenreel.build.pool import STALL_SECONDS, Pool
 from tokenreel.build.resume import remove
@@ -137,11 +138,12 @@ def stage_all(
     stand with a receipt of this plan, whose files and input are as it says (read again now), are not staged again.
     Raises what `stage_input` and the sources raise, and `IncompleteError` (SRC020); finished parts stay then.
     """
-    plan = plan_of(recipe, folder, stage, settings)
     try:
         make_folder(stage)
     except OSError as error:
         raise write_error(stage, error) from error
+    recipe = pin_sources(recipe, stage)
+    plan = plan_of(recipe, folder, stage, settings)
     wait_for_workers(stage)
     remove_leftovers(stage)
     lines = [_Line.of(plan, number, stage, max(1, workers)) for number in range(len(recipe.source))]

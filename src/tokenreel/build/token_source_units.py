@@ -1,6 +1,6 @@
 """Where the documents of a token corpus are: as its tables say, as its boundary says, or anew by an inline token.
 
-A unit is what is read as one input: a shard, or all shards where documents may run across them. With `split_by_eot` every
+A unit is what is read as one input: a shard, or all shards where documents may run across them. With ``split_by_eot`` every
 document that a shard is said to hold, or the shard where nothing says so, is taken for a slice of a longer stream and cut
 at the inline token. No id is lost: what stands before the first token is a document whose beginning is elsewhere.
 """
@@ -8,14 +8,13 @@ at the inline token. No id is lost: what stands before the first token is a docu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenreel.corpus.scanning import find_pattern
 from tokenreel.corpus.streamed import StreamCorpus
-from tokenreel.formats.base import Boundary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokenreel.corpus.corpus import Corpus
+    from tokenreel.formats.base import Boundary
 
     Ids = npt.NDArray[np.integer[Any]]
     I64 = npt.NDArray[np.int64]
@@ -61,21 +61,6 @@ class Unit:
         at = int(self.edges[k])
         begin, file = next((row for row in reversed(self.shards) if row[0] <= at), self.shards[0])
         return file, at - begin
-
-
-def split_by_eot(tokens: npt.ArrayLike, eot: int) -> list[tuple[int, int]]:
-    """Return [begin, end) of the documents of a slice of a stream where `eot` leads each one; ids are conserved.
-
-    Source: HobbyLM's description.
-
-    >>> split_by_eot([7, 8, 0, 5, 0, 0, 6], 0)
-    [(0, 2), (2, 4), (4, 5), (5, 7)]
-    """
-    ids = np.asarray(tokens)
-    unit = cut(
-        lambda begin, end: ids[begin:end], np.array([0, len(ids)]), Boundary(prefix=(eot,)), split=True, shards=()
-    )
-    return list(pairwise(unit.edges.tolist())) if len(ids) else []
 
 
 def unit_numbers(corpus: Corpus, *, split: bool) -> list[int]:
@@ -157,6 +142,7 @@ def cut(
 def without_boundary(ids: Ids, boundary: Boundary) -> Ids:
     """Return ids without one prefix and one suffix, where they are there.
 
+    >>> from tokenreel.formats.base import Boundary
     >>> without_boundary(np.array([0, 5, 0]), Boundary(prefix=(0,))).tolist()
     [5, 0]
     """
