@@ -20,7 +20,7 @@ from tests.build.mixes import PROSE, all_rows, files, mix, rows, stage, write_re
 from tokenreel.build.dedup import scoped_key, text_key
 from tokenreel.build.staging_parts import batch_ids, source_folder, staged_parts
 from tokenreel.build.staging_receipt import parse_stage_receipt
-from tokenreel.errors import IncompleteError, ManifestError, RecipeError, SourceError
+from tokenreel.errors import IncompleteError, ManifestError, RecipeError, SourceError, StorageError
 from tokenreel.text import load_tokenizer
 from tokenreel.text.normalise import text_id
 
@@ -467,3 +467,19 @@ def test_an_error_in_a_worker_names_the_document(tmp_path: Path) -> None:
     assert caught.value.where["document"] == 1  # type: ignore[attr-defined]
     assert not isinstance(caught.value, IncompleteError)
     assert not list((tmp_path / "stage").rglob("part-*"))
+
+
+def test_a_source_that_disappears_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vanishing.py").write_text(
+        "import pathlib\n"
+        f"FILE = pathlib.Path({str(tmp_path / 'in/b.jsonl')!r})\n"
+        "def gate(texts, columns):\n    FILE.unlink(missing_ok=True)\n    return [None] * len(texts)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("a", "b"):
+        write_records(tmp_path / f"in/{name}.jsonl", filler())
+    with pytest.raises(StorageError, match="STO001") as caught:
+        stage(tmp_path, mix(tmp_path, gate=[{"kind": "python", "entry": "vanishing:gate"}]))
+    assert caught.value.where["shard"] == "web/part-000001"
+    assert caught.value.where["path"] == str(tmp_path / "in/b.jsonl")
+    assert [part.number for part in staged_parts(tmp_path / "stage", "web")] == [0]

@@ -15,7 +15,7 @@ from tokenreel.build.staging_plan import keeps_text, signs
 from tokenreel.build.staging_receipt import StageReceipt, sealed
 from tokenreel.build.staging_write import ArrowWriter, dropped_batch, dropped_schema
 from tokenreel.corpus.receipts import dump
-from tokenreel.errors import SourceError
+from tokenreel.errors import SourceError, TokenreelError
 from tokenreel.store import write_bytes_atomic
 
 if TYPE_CHECKING:
@@ -34,6 +34,15 @@ def stage_input(
     (`SourceError`), the text (`TokenizerError`), the ids (`TokenError`), a gate (`RecipeError`) or the disk
     (`StorageError`); nothing is left half-written then.
     """
+    try:
+        return _stage(job, staging, encoder, tick)
+    except TokenreelError as error:
+        # Which source it was, also where the error is about a file or a server.
+        error.where.setdefault("shard", job.part)
+        raise
+
+
+def _stage(job: StageJob, staging: Staging, encoder: Encoder, tick: Callable[[int, int], None] | None) -> StageReceipt:
     plan, recipe = staging.plan, staging.plan.recipe
     folder = Path(plan.stage) / source_folder(staging.name)
     stem = part_stem(job.number)
