@@ -83,8 +83,8 @@ def test_labels_are_those_of_the_samples(order: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_every_order(order: str, folder: Path) -> None:
-    settings = every_setting((1, 2, 3), (0,), (1, 2, 5, 6))
-    assert check(folder, order, "feed", settings, 12) >= 100
+    settings = every_setting((1, 2, 3), (0,), (1, 4, 6))
+    assert check(folder, order, "feed", settings, 12) >= 50
 
 
 @pytest.mark.parametrize("rim", RIMS)

@@ -111,7 +111,7 @@ def test_a_state_loaded_later_moves_workers_too(run: Path, whole: list[np.ndarra
             loader.load_state_dict({"step": 3})
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", [0, 3])
 def test_ranks_cut_each_batch(workers: int, run: Path, whole: list[np.ndarray]) -> None:
     for rank in (0, 1):
         with open_loader(run, workers=workers, rank=rank, world=2) as loader:
@@ -157,7 +157,7 @@ def test_a_dataset_that_travels_takes_its_place_along(run: Path, whole: list[np.
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-@pytest.mark.parametrize("stop", [0, 1, 4])
+@pytest.mark.parametrize("stop", [0, 4])
 def test_a_stateful_loader_goes_on_with_its_own_state(
     workers: int, stop: int, run: Path, whole: list[np.ndarray]
 ) -> None:
@@ -209,7 +209,7 @@ def test_samples_by_number(run: Path, folder: Path, whole: list[np.ndarray]) -> 
         )
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", [0, 3])
 def test_steps_from_a_sampler(workers: int, run: Path, whole: list[np.ndarray]) -> None:
     dataset = SampleDataset(run, rank=1, world=2)
     loader = DataLoader(dataset, batch_sampler=StepSampler(dataset), num_workers=workers)
