@@ -44,6 +44,20 @@ class Answer:
     body: bytes
 
 
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, and keeps a login to the server that it is for: hubs send readers on to other servers."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if following is not None:
+            before, after = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(following.full_url)
+            if (before.scheme, before.netloc) != (after.scheme, after.netloc):
+                following.remove_header("Authorization")
+        return following
+
+
 def request(
     url: str, *, method: str = "GET", begin: int | None = None, end: int | None = None, headers: Mapping[str, str] = {}
 ) -> Answer:
@@ -60,8 +74,8 @@ def request(
         if attempt:
             time.sleep(WAIT_SECONDS * 2 ** (attempt - 1))
         try:
-            with urllib.request.urlopen(  # noqa: S310 (http and https alone: see HttpStore)
-                urllib.request.Request(url, headers=asked, method=method),  # noqa: S310
+            with urllib.request.build_opener(_Redirects).open(
+                urllib.request.Request(url, headers=asked, method=method),  # noqa: S310 (http alone: see HttpStore)
                 timeout=ANSWER_SECONDS,
             ) as reply:
                 body = reply.read()
