@@ -1,0 +1,73 @@
+"""What a mix is written as: format, dtype and boundary that its layout and tokenizer ask for, checked before anything is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenreel.build.mix_shards import FORMATS, check_names
+from tokenreel.errors import FormatError, RecipeError
+from tokenreel.formats.base import Boundary
+from tokenreel.formats.registry import all_formats
+from tokenreel.formats.writing import WriteOptions, writing_of
+
+if TYPE_CHECKING:
+    from tokenreel.build.settings import Settings
+    from tokenreel.config.mixed import MixedRecipe
+    from tokenreel.formats.writing import Writing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MixTarget:
+    """How shards are written."""
+
+    format: str
+    writing: Writing
+    options: WriteOptions
+    lead: bool
+    vocab: int
+
+    @property
+    def boundary(self) -> Boundary:
+        """What stands around every document."""
+        return self.options.boundary
+
+
+def target_of(recipe: MixedRecipe, settings: Settings) -> MixTarget:
+    """Return how a recipe's shards are written.
+
+    Raises `FormatError` (MAN005) for a format that is not written, `RecipeError` (RCP006) for a dtype, a boundary or empty
+    documents that it cannot hold.
+    """
+    check_names(recipe)
+    wanted = recipe.output.format or FORMATS[recipe.layout]
+    if recipe.layout != "native" and wanted != FORMATS[recipe.layout]:
+        raise RecipeError(
+            "RCP006", f"output.format: the layout {recipe.layout} is of {FORMATS[recipe.layout]}", found=wanted
+        )
+    rows = [row for row in all_formats() if row.writer and (row.name == wanted or row.name.startswith(f"{wanted}-"))]
+    if not rows:
+        known = ", ".join(row.name for row in all_formats() if row.writer)
+        raise FormatError("MAN005", "output.format", expected=known, found=wanted, hint="tokenreel formats")
+    largest = max(settings.tok.largest_id, settings.eod_id)
+    said = recipe.output.dtype
+    fitting = []
+    for row in rows:
+        writing = writing_of(row)
+        able = [one for one in writing.holds.dtypes if int(np.iinfo(one).max) >= largest and said in (None, one)]
+        if able:
+            fitting.append((row, writing, able))
+    if not fitting:
+        able = [one for row in rows for one in writing_of(row).holds.dtypes]
+        expected = f"one of {', '.join(able)} that holds the id {largest}"
+        raise RecipeError("RCP006", "output.dtype", expected=expected, found=said or settings.dtype)
+    row, writing, dtypes = fitting[0]
+    dtype = settings.dtype if settings.dtype in dtypes else dtypes[0]
+    lead = recipe.tokenizer.eod_at == "begin"
+    ids = (settings.eod_id,)
+    boundary = Boundary(ids if lead else (), () if lead else ids, table=writing.holds.table)
+    vocab = max(settings.tok.vocab_size, largest + 1)
+    options: dict[str, Any] = {"vocab": vocab}
+    return MixTarget(row.name, writing, WriteOptions(dtype, boundary, options), lead, vocab)
