@@ -17,6 +17,7 @@ from tests.cli.command import run
 from tests.replay.made import Made, expected_ids, make
 from tokenreel.build.id_matching import match
 from tokenreel.replay import metadata
+from tokenreel.replay.buckets import bucket_name, bucket_named
 from tokenreel.replay.files import read_batches, rows_of
 from tokenreel.replay.join import JoinPlan, join
 from tokenreel.store import LocalStore
@@ -138,6 +139,48 @@ def test_streams_have_the_identity_of_the_original(made: Made, tmp_path: Path) -
         assert corpus.tokens == stream["tokens"] == sum(len(text.encode()) + 1 for text in texts)
     mixed = run("mix", tmp_path / "streams/run.toml", "--json")
     assert mixed.status == 0, mixed.err
+
+
+def test_a_mixture_of_phases_becomes_levanters_order(made: Made, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    for path in made.index.rglob("*"):
+        if path.is_file():
+            target = index / path.relative_to(made.index)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    sizes = dict.fromkeys(range(200), 0)
+    for _, text, bucket in made.rows:
+        sizes[bucket] += len(text) + 1
+    chosen = sorted(sizes, key=lambda bucket: -sizes[bucket])[:6]
+    names = [bucket_name(bucket) for bucket in sorted(chosen)]
+    weights = {name: 1.0 + k for k, name in enumerate(names[:4])} | {"tail": 2.0}
+    mix = {
+        "sequence_length": 8,
+        "block": 64,
+        "batch_schedule": [[0, 4], [10, 8]],
+        "phases": [{"update": 0, "weights": weights}, {"update": 13, "weights": weights | {names[0]: 9.0}}],
+        "tail": [bucket_named(name) for name in names[4:]],
+        "tokens": {"eos": "id"},
+    }
+    (index / "mix.json").write_text(json.dumps(mix))
+    sources = json.loads((index / "sources.json").read_text())
+    for source in sources["sources"]:
+        source["approximate"] = source["source_id"] == "web"
+    (index / "sources.json").write_text(json.dumps(sources))
+    assert run("replay", "join", index, "--source-root", made.upstream, "--out", tmp_path / "found").status == 0
+    ran = run(
+        "replay", "streams", tmp_path / "found", "--index", index, "--out", tmp_path / "streams", "--tokenizer", "bytes",
+        "--eos", "<|endoftext|>",
+    )  # fmt: skip
+    assert ran.status == 0, ran.err
+    shown = run("trace", tmp_path / "streams/run.toml", "--step", 11, "--json")
+    assert shown.status == 0, shown.err
+    facts = shown.json
+    assert (facts["first_sample"], facts["end_sample"]) == (48, 56)
+    used = {extent["corpus"] for row in facts["samples"] for extent in row["extents"]}
+    assert used <= set(names)
+    doubtful = {bucket_name(bucket) for source, _, bucket in made.rows if source == "web"}
+    assert (facts["level"] == "approximate") == bool(used & doubtful)
 
 
 keys = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60)

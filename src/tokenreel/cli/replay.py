@@ -188,9 +188,9 @@ def streams_command(
     mix = metadata.read_mix(store)
     tok = tokeniser(load_tokenizer(str(tokenizer)), mix.tokens, bos, eos)
     with Progress("streams", progress.value, as_json=json) as bar:
-        streams = write_streams(
-            joined, out, metadata.read_manifest(store), mix, tok, StreamPlan(format=to, dtype=dtype), bar
-        )
+        plan = StreamPlan(format=to, dtype=dtype)
+        manifest, sources = metadata.read_manifest(store), metadata.read_sources(store)
+        streams = write_streams(joined, out, manifest, mix, tok, plan, bar, sources)
     facts = summary(streams)
     if json:
         print_json({**facts, "path": str(out), "buckets": [stream.as_dict() for stream in streams]})

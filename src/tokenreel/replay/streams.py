@@ -23,11 +23,11 @@ from tokenreel.replay.metadata import task_number
 from tokenreel.store.atomic import make_folder, write_bytes_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from tokenreel.formats.writing import ShardWriter, Writing
-    from tokenreel.replay.metadata import Manifest, Mix
+    from tokenreel.replay.metadata import Manifest, Mix, Source, Sources
     from tokenreel.replay.tokens import Tokeniser
 
 STREAMS = "streams.json"
@@ -55,6 +55,8 @@ class Stream:
     expected: int = 0
     """Documents that the index has."""
     files: list[str] = field(default_factory=list)
+    sources: set[str] = field(default_factory=set)
+    """Sources of its documents."""
 
     def as_dict(self) -> dict[str, object]:
         """Return the JSON form."""
@@ -76,8 +78,11 @@ def write_streams(
     tokens: Tokeniser,
     plan: StreamPlan,
     progress: Callable[[int, int | None, int], None] | None = None,
+    sources: Sources | None = None,
 ) -> list[Stream]:
     """Write every bucket's stream and return them by bucket; `joined` is what `join` wrote to.
+
+    With `sources`, what is known to be inexact about them stands with each bucket in the run file, as its `fidelity`.
 
     Raises `ReplayError`: RPL041 no joined documents, RPL042 an output that is there already, RPL040 ids that do not fit.
     """
@@ -93,8 +98,10 @@ def write_streams(
     writers: dict[int, ShardWriter] = {}
     try:
         for done, path in enumerate(files, 1):
-            for buckets, texts in _documents(path):
+            for buckets, names, texts in _documents(path):
                 _add(buckets, texts, tokens, streams, writers, (writing, options, out))
+                for bucket, name in set(zip(buckets, names, strict=True)):
+                    streams[bucket].sources.add(name)
             if progress is not None:
                 progress(done, len(files), sum(stream.tokens for stream in streams.values()))
         for bucket, writer in sorted(writers.items()):
@@ -111,16 +118,32 @@ def write_streams(
         "complete": all(stream.documents == stream.expected for stream in present),
         "streams": [stream.as_dict() for stream in present],
     }
-    write_bytes_atomic(out / "run.toml", run_file(present, mix, options.boundary).encode())
+    doubts = {} if sources is None else {one.source_id: said for one in sources.sources if (said := doubt_of(one))}
+    write_bytes_atomic(out / "run.toml", run_file(present, mix, options.boundary, doubts).encode())
     write_bytes_atomic(out / STREAMS, (json.dumps(facts, indent=1) + "\n").encode())
     return present
 
 
-def _documents(path: Path) -> Iterator[tuple[list[int], list[str]]]:
+def doubt_of(source: Source) -> str:
+    """Return what is inexact about a source; empty: nothing that is known.
+
+    >>> from tokenreel.replay.metadata import Source
+    >>> doubt_of(Source(source_id="a", immutable=False)), doubt_of(Source(source_id="b"))
+    ('no immutable upstream', '')
+    """
+    said = [
+        "approximate" if source.approximate else "",
+        "" if source.immutable else "no immutable upstream",
+        "needs authentication" if source.needs_authentication else "",
+    ]
+    return ", ".join(word for word in said if word)
+
+
+def _documents(path: Path) -> Iterator[tuple[list[int], list[str], list[str]]]:
     parquet = require("pyarrow.parquet", extra="build")
     with parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=BATCH, columns=["bucket_id", "text"]):
-            yield batch.column("bucket_id").to_pylist(), batch.column("text").to_pylist()
+        for batch in file.iter_batches(batch_size=BATCH, columns=["bucket_id", "source_id", "text"]):
+            yield tuple(batch.column(name).to_pylist() for name in ("bucket_id", "source_id", "text"))
 
 
 def _add(
@@ -169,7 +192,7 @@ def _boundary(tokens: Tokeniser, *, table: bool) -> Boundary:
     return Boundary(prefix, suffix, table=table)
 
 
-def run_file(streams: list[Stream], mix: Mix, boundary: Boundary) -> str:
+def run_file(streams: list[Stream], mix: Mix, boundary: Boundary, doubts: Mapping[str, str] = {}) -> str:
     """Return the run file over the streams: one corpus a bucket; the mixture where the index has weights."""
     lines = ["# Made by `tokenreel replay streams`: the buckets of a replay index, mixed as it says.", ""]
     said = ",".join(
@@ -185,7 +208,9 @@ def run_file(streams: list[Stream], mix: Mix, boundary: Boundary) -> str:
     for stream in present:
         name = bucket_name(stream.bucket)
         lines += ["[[corpus]]", f'name = "{name}"', f'path = "{name}"']
-        lines += [f'boundary = "{said}"', ""] if said else [""]
+        lines += [f'boundary = "{said}"'] if said else []
+        known = [f"{source}: {doubts[source]}" for source in sorted(stream.sources) if source in doubts]
+        lines += [f"fidelity = {json.dumps('; '.join(known))}", ""] if known else [""]
     return "\n".join([*lines, *_order_lines(present, mix)]) + "\n"
 
 
@@ -208,26 +233,29 @@ def _order_lines(streams: list[Stream], mix: Mix) -> list[str]:
 
 
 def _levanter_lines(names: list[str], mix: Mix, length: int) -> list[str]:
-    """Return the mixture as Levanter orders it: components by name, then the tail, with phases in updates."""
+    """Return the mixture as Levanter orders it: components by name, then the tail, with stages in updates."""
     tail = [bucket_name(bucket) for bucket in mix.tail if bucket_name(bucket) in names]
     weighted = {name for phase in mix.phases for name, weight in phase.weights.items() if weight > 0}
+    alone = [name for name in names if name in weighted]
     lines = [
         "[order]",
         'kind = "levanter"',
         f"row_tokens = {length}",
         f"block = {mix.block or 2048}",
         f"seed = {mix.seed}",
-        "",
     ]
-    for name in (one for one in names if one in weighted):
-        lines += ["[[order.component]]", f'name = "{name}"', f'corpora = ["{name}"]', ""]
+    if mix.data_seed is not None:
+        lines.append(f"data_seed = {mix.data_seed}")
+    lines.append("")
+    for name in alone:
+        lines += ["[[order.component]]", f'name = "{name}"', f'corpus = "{name}"', ""]
     if tail:
         listed = ", ".join(f'"{name}"' for name in tail)
-        lines += ["[[order.component]]", 'name = "tail"', f"corpora = [{listed}]", ""]
+        lines += ["[[order.component]]", 'name = "tail"', f"corpus = [{listed}]", ""]
+    kept = {*alone, *(["tail"] if tail else [])}
     for phase in mix.phases:
-        lines += ["[[order.phase]]", f"step = {phase.update}"]
-        kept = {name: weight for name, weight in phase.weights.items() if name in names or (name == "tail" and tail)}
-        lines += ["[order.phase.weights]", *(f"{name} = {weight!r}" for name, weight in kept.items()), ""]
+        weights = ", ".join(f"{name} = {weight!r}" for name, weight in phase.weights.items() if name in kept)
+        lines += ["[[order.stage]]", f"step = {phase.update}", f"weights = {{ {weights} }}", ""]
     if mix.batch_schedule:
         first, *later = mix.batch_schedule
         lines += ["[schedule]", f"batch = {first[1]}"]
