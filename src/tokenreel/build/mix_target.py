@@ -38,8 +38,8 @@ class MixTarget:
 def target_of(recipe: MixedRecipe, settings: Settings) -> MixTarget:
     """Return how a recipe's shards are written.
 
-    Raises `FormatError` (MAN005) for a format that is not written, `RecipeError` (RCP006) for a dtype, a boundary or empty
-    documents that it cannot hold.
+    Raises `FormatError` (MAN005) for a format that is not written, `RecipeError` (RCP006) for a dtype that it cannot hold, and
+    for a format that the layout does not have.
     """
     check_names(recipe)
     wanted = recipe.output.format or FORMATS[recipe.layout]
@@ -64,10 +64,14 @@ def target_of(recipe: MixedRecipe, settings: Settings) -> MixTarget:
         expected = f"one of {', '.join(able)} that holds the id {largest}"
         raise RecipeError("RCP006", "output.dtype", expected=expected, found=said or settings.dtype)
     row, writing, dtypes = fitting[0]
+    if recipe.layout == "native" and writing.finish_folder is not None and row.name != "ounce-v1":
+        # Files of a whole folder have no place among shards of two splits.
+        hint = "build megatron-v1, then tokenreel convert"
+        raise RecipeError("RCP006", "output.format: shards that stand alone", found=row.name, hint=hint)
     dtype = settings.dtype if settings.dtype in dtypes else dtypes[0]
     lead = recipe.tokenizer.eod_at == "begin"
     ids = (settings.eod_id,)
     boundary = Boundary(ids if lead else (), () if lead else ids, table=writing.holds.table)
     vocab = max(settings.tok.vocab_size, largest + 1)
-    options: dict[str, Any] = {"vocab": vocab}
+    options: dict[str, Any] = {"vocab": vocab} if row.name == "ounce-v1" else {}
     return MixTarget(row.name, writing, WriteOptions(dtype, boundary, options), lead, vocab)

@@ -160,7 +160,7 @@ class _Mix:
         for name in (COMPLETE, MANIFEST):
             (self.out / name).unlink(missing_ok=True)
         remove_leftovers(self.out)
-        if not (self.out / CONFIG).exists():
+        if not (self.out / CONFIG).exists() or (self.out / CONFIG).read_bytes() != data:
             write_bytes_atomic(self.out / CONFIG, data)
         sets = load_evals(self.recipe.decontaminate, self.folder) if self.recipe.decontaminate else []
         sources = self._staged()
@@ -173,10 +173,10 @@ class _Mix:
 
     def _config(self) -> dict[str, Any]:
         recipe, settings = self.recipe, self.settings
-        table = msgspec.to_builtins(recipe)
+        table = _every_option(recipe)
         for key in ("folder", "keep_stage", "chunk_bytes"):
-            table["output"].pop(key, None)
-        table["tokenizer"] = {key: value for key, value in table["tokenizer"].items() if key != "engine"}
+            del table["output"][key]
+        del table["tokenizer"]["engine"]
         return {
             "format": CONFIG_FORMAT,
             "version": MIX_VERSION,
@@ -192,13 +192,20 @@ class _Mix:
         }
 
     def _require_same(self, now: bytes) -> None:
+        """Raise `ManifestError` (MAN010) where the folder holds the mix of another recipe.
+
+        While it is not finished only what staged parts depend on has to be the same: a merge that was refused may be asked
+        for in another way.
+        """
         path = self.out / CONFIG
-        if path.exists() and path.read_bytes() != now:
-            place, before, after = first_difference(loads_strict(path.read_bytes(), path), loads_strict(now)) or (
-                "",
-                "",
-                "",
-            )
+        if not path.exists():
+            return
+        said, wanted = loads_strict(path.read_bytes(), path), loads_strict(now)
+        if not (self.out / COMPLETE).exists():
+            said, wanted = ({key: one.get(key) for key in ("stages", "tokenizer")} for one in (said, wanted))
+        different = first_difference(said, wanted)
+        if different is not None:
+            place, before, after = different
             hint = "build into another folder with --out, or remove this one"
             raise ManifestError("MAN010", f"{place} differs", path=path, expected=before, found=after, hint=hint)
 
@@ -336,7 +343,7 @@ class _Mix:
     def _tables(self, shards: Any, written: Any) -> list[str]:
         """Write files of whole folders (sidecars, indexes) and return their paths."""
         finish, out = self.target.writing.finish_folder, []
-        if finish is None or self.recipe.layout == "ounce":
+        if finish is None or self.target.format == "ounce-v1":
             return []
         for folder in dict.fromkeys(shard.folder for shard in shards):
             mine = [
@@ -368,6 +375,13 @@ class _Mix:
         shutil.rmtree(self.out / JOURNAL, ignore_errors=True)
         if not self.recipe.output.keep_stage:
             shutil.rmtree(self.out / STAGE, ignore_errors=True)
+
+
+def _every_option(value: Any) -> Any:
+    """Return a recipe's table with every key, those that were left out too."""
+    if isinstance(value, msgspec.Struct):
+        return {name: _every_option(getattr(value, name)) for name in value.__struct_fields__}
+    return [_every_option(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _below(finished: Any, folder: str) -> Any:
