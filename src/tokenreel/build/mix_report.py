@@ -62,8 +62,8 @@ class MixReport:
         audit = self.record["audit"]
         if audit is not None:
             lines.append(
-                f"audit: {audit['documents_flagged']:,} documents share an n-gram with an evaluation item, "
-                f"{audit['documents_strong']:,} strongly; removed: {audit['remove']}"
+                f"audit: documents that share an n-gram with an evaluation item: {audit['documents_flagged']:,}, strongly "
+                f"{audit['documents_strong']:,}; removed: {audit['remove']}"
             )
         return lines
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenreel.demo.formats import formats
 from tokenreel.demo.levanter import levanter
+from tokenreel.demo.mixes import mixes
 from tokenreel.demo.orders import order
 from tokenreel.demo.packing import pack
 from tokenreel.demo.replay import replay
@@ -53,7 +54,7 @@ id = "id"
 
 MARKER = ".tokenreel-demo"
 """A file that says that a folder is the demo's own, and may be played in again."""
-OURS = frozenset({MARKER, "recipe.toml", "text", "corpus", "orders", "training", "replay", "formats"})
+OURS = frozenset({MARKER, "recipe.toml", "text", "corpus", "orders", "training", "replay", "formats", "mixes"})
 
 
 @dataclass
@@ -173,6 +174,7 @@ ACTS: tuple[Act, ...] = (
     Act("Build: train a tokenizer, split, tokenise, receipts", make),
     Act("Verify: every byte", check),
     Act("Look at a document", look),
+    Act("Mix: two sources to a budget; a duplicate, a quiz item and an empty document stay out", mixes),
     Act("Order: Megatron's and MaxText's index files, compared; a mixture", order),
     Act("Train, kill -9, resume: the same labels, the same losses", train_and_kill),
     Act("Pack: documents in rows, two ways", pack),
