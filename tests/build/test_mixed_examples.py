@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from tests.build.making import tokenizer_file
 from tests.build.mixed_runs import EVAL, json_of, text
 from tests.build.mixes import PROSE, write_records
 from tokenreel.cli.main import main
-from tokenreel.config.mixed import load_mixed
+from tokenreel.config.mixed import load_mixed, mixed_schema, parse_mixed
 from tokenreel.config.recipe import load_recipe
 from tokenreel.formats import Boundary
 from tokenreel.formats.llmc_write import open_writer
@@ -186,3 +188,12 @@ def test_mahan_builds_as_a_plain_recipe(tmp_path: Path, capsys: pytest.CaptureFi
     assert sum(one["documents"] for one in said["by_split"].values()) == 40
     report = verify(tmp_path / "out", level="full")
     assert (report.status, report.findings) == ("ok", ())
+
+
+def test_the_page_s_recipe_is_one_and_names_every_key() -> None:
+    page = (RECIPES.parents[1] / "docs/mixes.md").read_text("utf-8")
+    parse_mixed(tomllib.loads(page.split("```toml\n")[1].split("```")[0]))
+    known = page + (RECIPES.parents[1] / "docs/recipe.md").read_text("utf-8")
+    for name, table in mixed_schema()["$defs"].items():
+        for key in table.get("properties", {}):
+            assert re.search(rf"(?<![\w-]){key}(?![\w-])", known), f"{name}.{key}"
