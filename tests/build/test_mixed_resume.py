@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
+import tokenreel
 from tests.build.making import tokenizer_file
 from tests.build.mixed_runs import EVAL, all_files, build, records, sources, whole
 from tests.build.mixes import write_records
 from tokenreel.build import mix_finish, mix_write, mixed
 from tokenreel.build.routes import build_mix
-from tokenreel.errors import StorageError
+from tokenreel.errors import IncompleteError, StorageError
+from tokenreel.feed.opening import _incomplete
+from tokenreel.verify import verify
 
 RECIPE = """
 layout = "LAYOUT"
@@ -130,6 +133,11 @@ def test_a_disk_that_fails_anywhere_leaves_what_the_next_run_ends(
         patch.setattr(module, name, failing)
         with pytest.raises(StorageError):
             build(tmp_path, recipe)
+    if place in ("after the stages", "before the end"):
+        report = verify(tmp_path / "out")
+        assert (report.status, [one.code for one in report.findings]) == ("incomplete", ["MAN046"])
+        with pytest.raises(IncompleteError, match="STA006"):
+            _incomplete([tokenreel.open(tmp_path / "out")], allowed=False)
     complete = (tmp_path / "out/mix.complete.json").exists()
     assert complete == (place == "before cleaning")
     build(tmp_path, recipe)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tokenreel.build.finish import check_files
 from tokenreel.corpus.manifest import BoundaryRecord, Manifest, ShardRecord, SplitRecord, dump_manifest
+from tokenreel.corpus.opening import MANIFEST, MIX_COMPLETE, MIX_CONFIG
 from tokenreel.corpus.receipts import FileEntry
 from tokenreel.corpus.statistics import StatisticsCounter
 from tokenreel.errors import ManifestError, TokenreelError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tokenreel.build.mix_target import MixTarget
     from tokenreel.build.mix_write import WrittenShard
 
-CONFIG, RECORD, COMPLETE, MANIFEST = "mix.config.json", "mix.json", "mix.complete.json", "tokenreel.json"
+CONFIG, RECORD, COMPLETE = MIX_CONFIG, "mix.json", MIX_COMPLETE
 COMPLETE_FORMAT = "tokenreel-mix-complete-1"
 _BATCH = 1 << 20
 

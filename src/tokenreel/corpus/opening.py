@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MANIFEST = "tokenreel.json"
 RUN_CONFIG = "run_config.json"
 COMPLETE = "COMPLETE.json"
+MIX_CONFIG, MIX_COMPLETE = "mix.config.json", "mix.complete.json"
+"""First and last file of a mix."""
 
 
 def open_corpus(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.config.run import Run, Schedule, Segment
-from tokenreel.corpus.opening import COMPLETE, RUN_CONFIG
+from tokenreel.corpus.opening import COMPLETE, MIX_COMPLETE, MIX_CONFIG, RUN_CONFIG
 from tokenreel.errors import IncompleteError, StateError, UsageError
 from tokenreel.feed.buffers import buffers_of
 from tokenreel.feed.feed import Feed
@@ -197,14 +197,16 @@ def _incomplete(corpora: Sequence[Corpus], *, allowed: bool) -> tuple[str, ...]:
     """Return the corpora that a build began and did not finish; raises `IncompleteError` (STA006) unless allowed."""
     lacking = []
     for corpus in dict.fromkeys(corpora):
-        if corpus.store.exists(COMPLETE):
+        mixed = corpus.store.exists(MIX_CONFIG)
+        last = MIX_COMPLETE if mixed else COMPLETE
+        if corpus.store.exists(last):
             continue
-        if corpus.store.exists(RUN_CONFIG) or corpus.store.list(RECEIPTS):
+        if mixed or corpus.store.exists(RUN_CONFIG) or corpus.store.list(RECEIPTS):
             if not allowed:
                 raise IncompleteError(
                     "STA006",
                     path=corpus.path,
-                    expected=COMPLETE,
+                    expected=last,
                     found="no such file",
                     hint=f"tokenreel verify {corpus.path}",
                 )

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tokenreel.corpus.layout import split_of
+from tokenreel.corpus.opening import MIX_COMPLETE
 from tokenreel.verify.target import (
     BUILD_LOG,
     COMPLETE,
@@ -129,6 +130,18 @@ def tokenizer_file(target: Target) -> str | None:
     """
     names = (f"{TOKENIZER}tokenizer.json", f"{TOKENIZER}tokenizer.model")
     return next((path for path in names if path in target.sizes), None)
+
+
+def check_mix(target: Target, findings: Findings) -> None:
+    """Check that a mix came to its end: its last file is there."""
+    if MIX_COMPLETE not in target.sizes:
+        findings.incomplete(
+            "MAN046",
+            "the mix did not come to its end: run it again, finished parts are kept",
+            path=MIX_COMPLETE,
+            expected="written when everything else is",
+            found="no such file",
+        )
 
 
 def check_parts(target: Target, findings: Findings) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tokenreel.corpus.opening import MIX_CONFIG
 from tokenreel.verify.agreement import check_agreement, check_lossless, check_shape, check_tokenizer_facts
 from tokenreel.verify.attested import check_sizes
-from tokenreel.verify.files import check_layout, check_named, check_parts, check_unnamed, tokenizer_file
+from tokenreel.verify.files import check_layout, check_mix, check_named, check_parts, check_unnamed, tokenizer_file
 from tokenreel.verify.manifest import check_manifest
 from tokenreel.verify.pairs import check_dtype_rule, check_dtypes, check_names, check_structure, tell_notices
 from tokenreel.verify.receipts import check_inputs, check_receipt_shards, check_receipts
@@ -81,6 +82,12 @@ RULES: tuple[Rule, ...] = (
         ("MAN004", "MAN045", "MAN046"),
         check_parts,
         lambda target: target.built,
+    ),
+    Rule(
+        "the mix came to its end",
+        ("MAN046",),
+        check_mix,
+        lambda target: MIX_CONFIG in target.sizes,
     ),
     Rule(
         "receipts: sums, sizes, files, run_config.json",
