@@ -13,8 +13,10 @@ import tokenreel
 from tests.build.making import tokenizer_file
 from tests.build.mixed_runs import EVAL, all_files, build, json_of, records, sources, text, whole
 from tests.build.mixes import write_records
+from tokenreel.build import dedup
 from tokenreel.build.explain import explain
 from tokenreel.cli.main import main
+from tokenreel.corpus.splits import HashMod, SplitInput
 from tokenreel.errors import ManifestError, RecipeError, SourceError
 from tokenreel.text import load_tokenizer
 from tokenreel.verify import verify
@@ -154,6 +156,45 @@ def test_a_source_that_would_lose_too_much_stops_the_build(tmp_path: Path) -> No
     report = build(tmp_path, whole(tmp_path, dedup={"allow": ["b"]}, **common))
     assert report.built == 0
     assert [one["dropped"] for one in report.record["sources"]] == [{}, {"dedup/exact": 11}]
+
+
+def test_keys_that_wait_on_disk_give_the_same_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = whole(tmp_path)
+    build(tmp_path, recipe)
+    monkeypatch.setattr(dedup, "IN_MEMORY", 10)
+    build(tmp_path, recipe, "spilled")
+    assert all_files(tmp_path / "spilled") == all_files(tmp_path / "out")
+
+
+@pytest.mark.parametrize("how", ["interleave", "shuffle"])
+def test_equal_texts_share_a_split_where_the_text_decides(tmp_path: Path, how: str) -> None:
+    rows = records("a", 40)
+    write_records(tmp_path / "in/a.jsonl", rows)
+    write_records(tmp_path / "in/b.jsonl", [*rows[20:], *records("b", 20)])
+    tables = [{"name": name, "paths": [f"in/{name}.jsonl"], "id": "id"} for name in "ab"]
+    rule = HashMod(4)
+    build(
+        tmp_path,
+        whole(tmp_path, source=tables, dedup=None, merge={"how": how}, split={"rule": "hash-mod", "modulo": 4}),
+    )
+    texts = [
+        *(text("a", k) for k in range(40)),
+        *(text("a", k) for k in range(20, 40)),
+        *(text("b", k) for k in range(20)),
+    ]
+    held = sorted(one for one, chosen in zip(texts, rule.validation(SplitInput.of(texts)), strict=True) if chosen)
+    tok = load_tokenizer(str(tmp_path / "tokenizer.json"))
+    assert sorted(tok.decode(ids[:-1]) for ids in tokenreel.open(tmp_path / "out").split("validation")) == held
+
+
+def test_listed_ids_are_held_out(tmp_path: Path) -> None:
+    recipe = whole(tmp_path, split={"rule": "by-id", "ids": ["web3", "books7", "nowhere"]})
+    build(tmp_path, recipe)
+    assert [explain(tmp_path / "out", name)[0].value.split(", ")[1] for name in ("web3", "books7", "web4")] == [
+        "validation",
+        "validation",
+        "train",
+    ]
 
 
 def test_near_duplicates_go_after_exact_ones(tmp_path: Path) -> None:

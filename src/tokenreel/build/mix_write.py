@@ -112,11 +112,12 @@ def _write(mix: MixWriting, shard: MixShard) -> WrittenShard:
             for documents in _blocks(mix.staged, shard.documents):
                 ids, lengths = mix.staged.stored(documents, mix.eod_id, lead=mix.lead)
                 _refuse_inside(mix, shard, ids, lengths)
-                facts = rows.add(documents, lengths)
+                batch = rows.add(documents, lengths)
                 _count(mix.staged, documents, lengths, by_source)
-                ends = [*ends[:1], facts[0].id or "", facts[-1].id or ""]
+                first, last = (batch.column("id")[k].as_py().hex() for k in (0, len(documents) - 1))
+                ends = [*(ends[:1] or [first]), last]
                 if isinstance(writer, FactsWriter):
-                    writer.add_facts(facts)
+                    writer.add_facts(_facts(batch))
                 writer.add_documents(ids, lengths)
                 tokens += len(ids)
         files = writer.finish()
@@ -188,37 +189,43 @@ class _Rows:
         file = stack.enter_context(atomic_write(rows_path(mix.out, f"{shard.number:06d}", shard.split or "all")))
         self._writer = stack.enter_context(pa.ipc.new_stream(file, self._schema))
 
-    def add(self, documents: npt.NDArray[np.int32], lengths: npt.NDArray[np.int64]) -> list[DocumentFacts]:
-        """Append rows, and return them as facts."""
+    def add(self, documents: npt.NDArray[np.int32], lengths: npt.NDArray[np.int64]) -> Any:
+        """Append rows, and return them as a record batch."""
         import pyarrow as pa
 
         staged, shard = self._mix.staged, self._shard
         table = staged.take(documents, _COLUMNS)
-        sources = staged.source_of(documents)
-        meta = _metadata(table, lengths)
-        upstream = table.column("upstream_id").to_pylist()
         count = len(documents)
         columns = [
-            table.column("doc").combine_chunks(),
+            _one(table.column("doc")),
             _word([ID_KIND], np.zeros(count)),
-            _word(list(staged.names), sources),
-            pa.array(upstream, pa.large_string()),
+            _word(list(staged.names), staged.source_of(documents)),
+            _one(table.column("upstream_id")).cast(pa.large_string()),
             _word([shard.split], np.zeros(count)),
             _word([shard.folder + shard.name], np.zeros(count)),
             pa.array(np.arange(self._hasher.rows, self._hasher.rows + count)),
             pa.array(lengths),
-            pa.array(meta, pa.large_string()),
+            pa.array(_metadata(table, lengths), pa.large_string()),
         ]
-        columns[0] = columns[0].combine_chunks() if hasattr(columns[0], "chunks") else columns[0]
         batch = pa.record_batch(columns, schema=self._schema)
         self._hasher.update(batch)
         self._writer.write_batch(batch)
-        names = [staged.names[k] for k in sources.tolist()]
-        rows = zip(table.column("doc").to_pylist(), names, upstream, meta, strict=True)
-        return [DocumentFacts(one.hex(), ID_KIND, name, other, said) for one, name, other, said in rows]
+        return batch
 
     def hexdigest(self) -> str:
         return self._hasher.hexdigest()
+
+
+def _one(column: Any) -> Any:
+    """Return a chunked column as one array."""
+    whole = column.combine_chunks()
+    return whole.combine_chunks() if hasattr(whole, "chunks") else whole
+
+
+def _facts(batch: Any) -> list[DocumentFacts]:
+    names = ("id", "source", "upstream_id", "metadata")
+    rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+    return [DocumentFacts(one.hex(), ID_KIND, source, upstream, said) for one, source, upstream, said in rows]
 
 
 def _word(words: list[str], codes: Any) -> Any:

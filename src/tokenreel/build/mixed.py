@@ -22,7 +22,6 @@ from tokenreel.build.mix_drops import STAGES, write_stages
 from tokenreel.build.mix_finish import (
     COMPLETE,
     CONFIG,
-    MANIFEST,
     RECORD,
     MixEnding,
     complete,
@@ -48,10 +47,12 @@ from tokenreel.build.staging_run import place_of, plan_digest, stage_all
 from tokenreel.build.staging_settings import choose_mixed, settle_mixed
 from tokenreel.build.text_batches import open_source
 from tokenreel.corpus.documents import DOCUMENTS
+from tokenreel.corpus.opening import MANIFEST
 from tokenreel.corpus.splits import SplitRule, split_rule
 from tokenreel.errors import ManifestError, TokenreelError
 from tokenreel.hashing import sha256_file
 from tokenreel.store import dumps_canonical, loads_strict, remove_leftovers, write_bytes_atomic
+from tokenreel.store.atomic import make_folder
 
 if TYPE_CHECKING:
     import os
@@ -165,7 +166,11 @@ class _Mix:
         sets = load_evals(self.recipe.decontaminate, self.folder) if self.recipe.decontaminate else []
         sources = self._staged()
         staged = staged_of(sources)
-        merged = merge(staged, self.recipe, self.out / STAGE)
+        # Keys beyond the limit of memory wait there; what a killed run left of them goes.
+        spill = self.out / JOURNAL / "keys"
+        shutil.rmtree(spill, ignore_errors=True)
+        make_folder(spill)
+        merged = merge(staged, self.recipe, spill)
         checked = self._audited(staged, merged, sets)
         record = self._written(config, sources, staged, merged, checked, sets)
         self._clear()
