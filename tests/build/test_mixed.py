@@ -59,6 +59,7 @@ def test_seen_are_those_kept_and_those_dropped(built: Path) -> None:
 def test_it_verifies_clean_and_is_recorded(built: Path) -> None:
     report = verify(built / "out", level="full")
     assert (report.status, report.findings) == ("ok", ())
+    assert "vocabulary" not in "".join(one.what for one in report.not_checked)
     corpus = tokenreel.open(built / "out")
     record = json_of(built / "out/mix.json")
     for name in corpus.splits:

@@ -175,6 +175,7 @@ def test_hobbylm_longctx_builds_from_all_its_sources(tmp_path: Path, capsys: pyt
     assert places == sorted(places)
     report = verify(out, level="full")
     assert (report.status, report.findings) == ("ok", ())
+    assert run(recipe, sets, capsys)["nothing_to_do"]
 
 
 def test_mahan_builds_as_a_plain_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,12 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokenreel.build.mix_report import MixReport
     from tokenreel.build.report import BuildReport
+    from tokenreel.build.routes import build_mix
     from tokenreel.build.run import build
 
-_HOME = {"BuildReport": "report", "build": "run"}
+_HOME = {"BuildReport": "report", "MixReport": "mix_report", "build": "run", "build_mix": "routes"}
 
-__all__ = ["BuildReport", "build"]
+__all__ = ["BuildReport", "MixReport", "build", "build_mix"]
 
 
 def __getattr__(name: str) -> Any:

@@ -470,6 +470,11 @@ def _stored_boundary(target: Target) -> Boundary | None:
 
 def _vocab(target: Target) -> int | None:
     largest = tokenizer_fact(target, "largest_id", int)
+    manifest = target.manifest.value if target.manifest else None
+    if largest is None and manifest is not None and manifest.tokenizer is not None:
+        # What has no run configuration, as a mix, has its tokenizer there.
+        said = manifest.tokenizer.get("largest_id")
+        largest = said if isinstance(said, int) and not isinstance(said, bool) else None
     return None if largest is None else largest + 1
 
 
