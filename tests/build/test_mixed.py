@@ -219,6 +219,14 @@ def test_an_audit_by_ids_only_counts_unless_it_is_to_remove(tmp_path: Path) -> N
         assert sum(one["documents"] for one in report.record["splits"].values()) == kept
 
 
+def test_a_mix_of_nothing_is_an_error_that_can_be_explained(tmp_path: Path) -> None:
+    write_records(tmp_path / "in/a.jsonl", [{"text": "", "id": "nothing"}])
+    tables = [{"name": "a", "paths": ["in/a.jsonl"], "id": "id"}]
+    with pytest.raises(SourceError, match=r"SRC042 .*none of 1 seen"):
+        build(tmp_path, whole(tmp_path, source=tables, dedup=None))
+    assert explain(tmp_path / "out", "nothing")[0].rule == "empty"
+
+
 def test_a_test_split_is_never_opened(tmp_path: Path) -> None:
     write_records(tmp_path / "evals/quiz_test.jsonl", [{"text": EVAL}])
     evals = [{"name": "quiz", "path": "evals/quiz_test.jsonl", "split": "dev"}]

@@ -49,7 +49,7 @@ from tokenreel.build.text_batches import open_source
 from tokenreel.corpus.documents import DOCUMENTS
 from tokenreel.corpus.opening import MANIFEST
 from tokenreel.corpus.splits import SplitRule, split_rule
-from tokenreel.errors import ManifestError, TokenreelError
+from tokenreel.errors import ManifestError, SourceError, TokenreelError
 from tokenreel.hashing import sha256_file
 from tokenreel.store import dumps_canonical, loads_strict, remove_leftovers, write_bytes_atomic
 from tokenreel.store.atomic import make_folder
@@ -90,7 +90,8 @@ def run_mixed(
 
     The bytes are the same for any number of workers and after a kill at any moment. Memory: staged parts are mapped, 16 to
     40 bytes a document stay. Raises what staging and writing raise; `ManifestError`: MAN010 the folder holds the mix of
-    another recipe or other inputs, MAN014 something else; `SourceError`: SRC030 a source would lose too much, SRC040.
+    another recipe or other inputs, MAN014 something else; `SourceError`: SRC030 a source would lose too much, SRC040,
+    SRC042 nothing stays.
     """
     del recipe_path
     began = time.monotonic()
@@ -172,6 +173,10 @@ class _Mix:
         make_folder(spill)
         merged = merge(staged, self.recipe, spill)
         checked = self._audited(staged, merged, sets)
+        if not len(merged.order):
+            seen = sum(source.totals.docs_seen for source in sources)
+            hint = "tokenreel build RECIPE --explain INPUT#0"
+            raise SourceError("SRC042", path=self.out, expected="a document", found=f"none of {seen:,} seen", hint=hint)
         record = self._written(config, sources, staged, merged, checked, sets)
         self._clear()
         return MixReport.of(self.out, record, built=sum(source.built for source in sources))
