@@ -118,6 +118,11 @@ def test_a_finished_mix_is_left_alone_and_another_recipe_refused(tmp_path: Path)
     assert build(tmp_path, recipe).nothing_to_do
     with pytest.raises(ManifestError, match=r"MAN010 .*recipe.merge.how"):
         build(tmp_path, whole(tmp_path, merge={"how": "shuffle"}))
+    question = (tmp_path / "evals/dev.jsonl").read_bytes()
+    write_records(tmp_path / "evals/dev.jsonl", [{"text": "another"}])
+    with pytest.raises(ManifestError, match=r"MAN010 .*files of evaluation set 'quiz'"):
+        build(tmp_path, recipe)
+    (tmp_path / "evals/dev.jsonl").write_bytes(question)
     with (tmp_path / "in/web-0.jsonl").open("a") as file:
         file.write('{"text": "one more", "id": "x", "url": null}\n')
     with pytest.raises(ManifestError, match=r"MAN010 .*'web'"):
@@ -126,10 +131,10 @@ def test_a_finished_mix_is_left_alone_and_another_recipe_refused(tmp_path: Path)
 
 def test_a_file_that_changed_is_built_again(tmp_path: Path) -> None:
     recipe = whole(tmp_path)
-    build(tmp_path, recipe)
+    build(tmp_path, recipe, built_at="2026-11-30")
     before = all_files(tmp_path / "out")
     shard = next((tmp_path / "out/shards/train").glob("*.bin"))
-    shard.write_bytes(b"\0" + shard.read_bytes()[1:])
+    shard.write_bytes(bytes([shard.read_bytes()[0] ^ 1]) + shard.read_bytes()[1:])
     assert not build(tmp_path, recipe).nothing_to_do
     assert all_files(tmp_path / "out") == before
 

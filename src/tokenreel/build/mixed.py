@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import shutil
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -41,23 +43,23 @@ from tokenreel.build.mix_table import staged_of
 from tokenreel.build.mix_target import MixTarget, target_of
 from tokenreel.build.mix_write import JOURNAL, MixWriting, write_shards
 from tokenreel.build.pool import STALL_SECONDS
+from tokenreel.build.resume import remove
 from tokenreel.build.rows import assemble, clear
 from tokenreel.build.settings import Settings, first_difference, rule_and_options, tokenizer_record
 from tokenreel.build.staging_run import place_of, plan_digest, stage_all
 from tokenreel.build.staging_settings import choose_mixed, settle_mixed
 from tokenreel.build.text_batches import open_source
 from tokenreel.corpus.documents import DOCUMENTS
+from tokenreel.corpus.manifest import parse_manifest
 from tokenreel.corpus.opening import MANIFEST
 from tokenreel.corpus.splits import SplitRule, split_rule
 from tokenreel.errors import ManifestError, SourceError, TokenreelError
 from tokenreel.hashing import sha256_file
 from tokenreel.store import dumps_canonical, loads_strict, remove_leftovers, write_bytes_atomic
-from tokenreel.store.atomic import make_folder
+from tokenreel.store.atomic import make_folder, read_error, write_error
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
-    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -72,6 +74,8 @@ if TYPE_CHECKING:
 MIX_VERSION = 1
 CONFIG_FORMAT, RECORD_FORMAT = "tokenreel-mix-config-1", "tokenreel-mix-1"
 STAGE, AUDIT, TOKENIZER = "stage", "audit.json", "tokenizer"
+_ANOTHER = "build into another folder with --out, or remove this one"
+_FIXED = ("stages", "tokenizer", "layout", "split_rule", "shard_format", "dtype")
 _OURS = frozenset({STAGE, STAGES, JOURNAL, "receipts", TOKENIZER})
 
 
@@ -104,6 +108,12 @@ def run_mixed(
         run = _Mix(recipe, folder, out, workers, built_at, progress, stall, settings, target, rule)
         try:
             report = run.whole()
+        except OSError as error:
+            if isinstance(error, TokenreelError):
+                raise
+            # What no other place expected: a folder that may not be entered, a disk that fails.
+            at = Path(os.fsdecode(error.filename or out))
+            raise (write_error if at.is_relative_to(out) else read_error)(at, error) from error
         finally:
             with contextlib.suppress(OSError):
                 (out / "receipts").rmdir()
@@ -125,6 +135,13 @@ def _recorded_tokenizer(out: Path) -> dict[str, Any] | None:
     except (OSError, TokenreelError, KeyError, TypeError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _recorded_date(out: Path) -> str | None:
+    try:
+        return parse_manifest((out / MANIFEST).read_bytes(), out / MANIFEST).built_at
+    except (OSError, TokenreelError):
+        return None
 
 
 @dataclass(slots=True)
@@ -159,8 +176,9 @@ class _Mix:
                 redate(self.out, self.built_at)
             self._clear()
             return MixReport.of(self.out, record, nothing_to_do=True)
-        for name in (COMPLETE, MANIFEST):
-            (self.out / name).unlink(missing_ok=True)
+        self.built_at = self.built_at or _recorded_date(self.out)
+        for name in (COMPLETE, MANIFEST, RECORD, AUDIT):
+            remove(self.out / name)
         remove_leftovers(self.out)
         if not (self.out / CONFIG).exists() or (self.out / CONFIG).read_bytes() != data:
             write_bytes_atomic(self.out / CONFIG, data)
@@ -193,6 +211,7 @@ class _Mix:
             "recipe": table,
             "stages": {one.name: plan_digest(recipe, one, settings) for one in recipe.source},
             "tokenizer": tokenizer_record(settings, cast("Recipe", recipe)),
+            "layout": recipe.layout,
             "split_rule": self.rule.as_dict(),
             "shard_format": self.target.format,
             "dtype": self.target.options.dtype,
@@ -204,20 +223,19 @@ class _Mix:
     def _require_same(self, now: bytes) -> None:
         """Raise `ManifestError` (MAN010) where the folder holds the mix of another recipe.
 
-        While it is not finished only what staged parts depend on has to be the same: a merge that was refused may be asked
-        for in another way.
+        While it is not finished only what staged parts and names of files depend on has to be the same: a merge that was
+        refused may be asked for in another way.
         """
         path = self.out / CONFIG
         if not path.exists():
             return
         said, wanted = loads_strict(path.read_bytes(), path), loads_strict(now)
         if not (self.out / COMPLETE).exists():
-            said, wanted = ({key: one.get(key) for key in ("stages", "tokenizer")} for one in (said, wanted))
+            said, wanted = ({key: one.get(key) for key in _FIXED} for one in (said, wanted))
         different = first_difference(said, wanted)
         if different is not None:
             place, before, after = different
-            hint = "build into another folder with --out, or remove this one"
-            raise ManifestError("MAN010", f"{place} differs", path=path, expected=before, found=after, hint=hint)
+            raise ManifestError("MAN010", f"{place} differs", path=path, expected=before, found=after, hint=_ANOTHER)
 
     def _same_inputs(self, record: dict[str, Any]) -> None:
         """Raise `ManifestError` (MAN010) where files that a finished mix was read from are others now."""
@@ -233,10 +251,13 @@ class _Mix:
             ]
             if changed or len(inputs) != len(known) + said["inputs_not_read"]:
                 found = changed[0] if changed else f"{len(inputs)} inputs"
-                raise ManifestError(
-                    "MAN010", f"inputs of source {table.name!r} differ", path=self.out / RECORD, found=found,
-                    hint="build into another folder with --out, or remove this one",
-                )  # fmt: skip
+                raise _differ(self.out, f"inputs of source {table.name!r} differ", found)
+        if self.recipe.decontaminate is not None:
+            sets = load_evals(self.recipe.decontaminate, self.folder)
+            reports = loads_strict((self.out / AUDIT).read_bytes(), self.out / AUDIT)["evals"]
+            for one, before in zip(sets, reports, strict=True):
+                if [{"path": path, "sha256": digest} for path, digest in one.files] != before["files"]:
+                    raise _differ(self.out, f"files of evaluation set {one.name!r} differ", one.files[0][0])
 
     def _staged(self) -> list[StagedSource]:
         last: dict[str, tuple[int, int]] = {}
@@ -362,6 +383,11 @@ class _Mix:
                 if shard.folder == folder
             ]
             out += [f"{folder}{file.path}" for file in finish(self.out / folder, mine, self.target.options)]
+        for path in self.out.rglob("*_index.json"):
+            # Of a source that had documents under an earlier merge.
+            for table in (path, path.with_name(path.name.removesuffix("_index.json") + "_docs.jsonl")):
+                if table.relative_to(self.out).as_posix() not in out:
+                    remove(table)
         return out
 
     def _tokenizer_file(self) -> list[str]:
@@ -385,6 +411,10 @@ class _Mix:
         shutil.rmtree(self.out / JOURNAL, ignore_errors=True)
         if not self.recipe.output.keep_stage:
             shutil.rmtree(self.out / STAGE, ignore_errors=True)
+
+
+def _differ(out: Path, what: str, found: str) -> ManifestError:
+    return ManifestError("MAN010", what, path=out / RECORD, found=found, hint=_ANOTHER)
 
 
 def _every_option(value: Any) -> Any:
