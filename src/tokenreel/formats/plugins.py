@@ -50,4 +50,6 @@ def others() -> tuple[str, ...]:
 
 
 def _wrong(value: str, found: str) -> FormatError:
-    return FormatError("FLT010", f"the entry point {value}", expected="a Format with a name of its own", found=found[:200])
+    return FormatError(
+        "FLT010", f"the entry point {value}", expected="a Format with a name of its own", found=found[:200]
+    )
