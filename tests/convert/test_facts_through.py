@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 
 from tokenreel.convert import convert
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "olmo"
-WRITTEN = [row.name for row in FORMATS if row.writes and row.name != "levanter"]
-"""Levanter's shards are folders, which rows of documents.parquet name otherwise."""
+WRITTEN = [row.name for row in FORMATS if row.writes]
 
 
 @pytest.fixture
@@ -51,3 +51,12 @@ def test_names_that_say_a_split(source: Path, tmp_path: Path) -> None:
     assert (tmp_path / "there" / "fineweb_train_000000.bin").is_file()
     report = verify(tmp_path / "there", level="full")
     assert not [finding for finding in report.findings if finding.severity == "error"], report.findings
+
+
+@pytest.mark.parametrize("layout", ["sharded", "consolidated"])
+def test_rows_name_a_levanter_store_as_its_reader_does(source: Path, tmp_path: Path, layout: str) -> None:
+    convert(source, tmp_path / "there", to="levanter", boundary="suffix=50256", options={"layout": layout})
+    rows = pq.read_table(tmp_path / "there" / "documents.parquet", columns=["shard"])
+    names = {"sharded": "part-00000/input_ids", "consolidated": "input_ids"}
+    assert set(rows.column("shard").to_pylist()) == {names[layout]}
+    assert verify(tmp_path / "there", level="full").status == "ok"

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tokenreel.corpus.documents import COLUMNS, DOCUMENTS, documents_schema, runs_by_shard
 from tokenreel.corpus.streamed import StreamCorpus
 from tokenreel.errors import ManifestError, require
+from tokenreel.formats.recognising import recognise
 from tokenreel.formats.writing import DocumentFacts, FactsShard
+from tokenreel.store import LocalStore
 from tokenreel.store.atomic import atomic_write
 
 if TYPE_CHECKING:
@@ -163,8 +165,9 @@ def write_documents(
     parquet = require("pyarrow.parquet", extra="build")
     schema = documents_schema()
     path = root / DOCUMENTS
+    names = _names(root, shards)
     with atomic_write(path) as file, parquet.ParquetWriter(file, schema) as writer:
-        for shard, (begin, end) in zip(shards, edges, strict=True):
+        for name, (begin, end) in zip(names, edges, strict=True):
             for first in range(begin, end, ROWS):
                 last = min(end, first + ROWS)
                 sizes = lengths(first, last)
@@ -175,7 +178,7 @@ def write_documents(
                         "source": fact.source or "",
                         "upstream_id": fact.upstream_id,
                         "split": split,
-                        "shard": shard.name,
+                        "shard": name,
                         "index": first + k - begin,
                         "length": int(sizes[k]),
                         "metadata": fact.metadata,
@@ -184,6 +187,13 @@ def write_documents(
                 ]
                 writer.write_table(pa.Table.from_pylist(rows, schema=schema))
     return path
+
+
+def _names(root: Path, shards: Sequence[FinishedShard]) -> list[str]:
+    """Return what readers call each shard: a Levanter store is ``part-00000/input_ids``, and was written as ``part-00000``."""
+    store = LocalStore(root)
+    by_file = {file: found.name for found in recognise(store, store.list()).found for file in found.files}
+    return [by_file.get(shard.files[0].path, shard.name) if shard.files else shard.name for shard in shards]
 
 
 def _id(fact: DocumentFacts, known: Known, document: int) -> bytes:
