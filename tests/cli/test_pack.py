@@ -43,7 +43,7 @@ def test_a_corpus(folder: Path, capsys: Any) -> None:
     assert [one["packing"]["policy"] for one in facts["packing"]].count("decompose") == 1
     for one in facts["packing"]:
         assert one["kept"] + one["cropped"] + one["dropped"] == sizes.tokens
-        assert one["kept"] + one["padded"] == one["rows"] * one["row_tokens"]
+        assert one["kept"] + one["padded"] == one["rows"] * one["row_takes"]
 
 
 def test_the_seed_s_table(tmp_path: Path, capsys: Any) -> None:

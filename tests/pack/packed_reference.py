@@ -11,9 +11,10 @@ Row = list[tuple[int, int, int]]
 
 
 def reference_rows(lengths: list[int], packing: Packing, seed: int = 0) -> list[Row]:
-    """The rows of one pass, unshuffled."""
+    """The rows of one pass, unshuffled: all tokens that they take, a last label of their own included."""
     if packing.policy in ("concat", "flat"):
-        return end_to_end(lengths, packing.row_tokens)
+        rows = end_to_end(lengths, packing.row_tokens)
+        return [row for row in rows if packing.tail != "drop" or sum(n for _, _, n in row) == packing.row_tokens]
     if packing.policy in ("one-per-row", "truncate"):
         return [row for document, n in enumerate(lengths) for row in alone(document, n, packing)]
     out: list[Row] = []
@@ -21,6 +22,16 @@ def reference_rows(lengths: list[int], packing: Packing, seed: int = 0) -> list[
         documents = list(range(low, min(low + packing.window, len(lengths))))
         out += window_rows(documents, lengths, packing, seed, number)
     return out
+
+
+def extents_of(rows: list[Row], packing: Packing) -> list[Row]:
+    """What of rows is input: the last token of a full row is its label alone where it has one of its own."""
+    if not packing.own_ahead:
+        return rows
+    return [
+        [*row[:-1], (*row[-1][:2], row[-1][2] - 1)] if sum(n for _, _, n in row) == packing.takes else row
+        for row in rows
+    ]
 
 
 def end_to_end(lengths: list[int], room: int) -> list[Row]:
@@ -48,7 +59,7 @@ def alone(document: int, n: int, packing: Packing) -> list[Row]:
 
 
 def window_rows(documents: list[int], lengths: list[int], packing: Packing, seed: int, number: int) -> list[Row]:
-    room, policy = packing.row_tokens, packing.policy
+    room, policy = packing.takes, packing.policy
     full: list[Row] = []
     pieces: Row = []
     for d in documents:
@@ -61,6 +72,15 @@ def window_rows(documents: list[int], lengths: list[int], packing: Packing, seed
             pieces.append((d, at, n - at))
         elif policy in ("bos-aligned", "levanter-greedy") and packing.oversize != "split":
             pieces.append((d, 0, n))
+        elif policy == "crop":
+            if n <= room or packing.oversize == "wait":
+                pieces.append((d, 0, n))
+            elif packing.oversize == "truncate":
+                pieces.append((d, 0, room))
+            elif packing.oversize == "split":
+                whole = n // room
+                full += [[(d, at * room, room)] for at in range(whole)]
+                pieces.append((d, whole * room, n - whole * room))
         elif packing.oversize == "split":
             whole = n // room
             full += [[(d, at * room, room)] for at in range(whole)]
@@ -118,10 +138,11 @@ def crop(pieces: Row, packing: Packing, about: Any) -> list[Row]:
     coming, buffer, rows = [p for p in pieces if p[2]], [], []
     while coming or buffer:
         row: Row = []
-        left = packing.row_tokens
+        left = packing.takes
         while left:
             while coming and len(buffer) < packing.buffer:
-                buffer.append(coming.pop(0))
+                buffer += coming[: packing.refill]
+                del coming[: packing.refill]
             if not buffer:
                 break
             fitting = [p for p in buffer if p[2] <= left]
@@ -129,7 +150,7 @@ def crop(pieces: Row, packing: Packing, about: Any) -> list[Row]:
             buffer.remove(taken)
             row.append((taken[0], taken[1], min(left, taken[2])))
             left -= row[-1][2]
-        rows.append(row)
+        rows += [row] if not left or packing.tail == "pad" else []
     return rows
 
 
@@ -140,10 +161,10 @@ def aligned(pieces: Row, packing: Packing, about: Any) -> list[Row]:
         if n:
             if not left:
                 rows.append([])
-                left = packing.row_tokens
+                left = packing.takes
             rows[-1].append((d, start, min(n, left, packing.longest)))
             left -= rows[-1][-1][2]
-    return rows
+    return rows[:-1] if left and packing.tail == "drop" else rows
 
 
 def greedy(pieces: Row, packing: Packing, about: Any) -> list[Row]:

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.order.laws import Table, brute_hits, check_views, hits
-from tests.pack.packed_reference import Row, reference_rows
+from tests.pack.packed_reference import Row, extents_of, reference_rows
 from tokenreel.errors import OrderError
 from tokenreel.order.windows_shuffle import BlockShuffle
 from tokenreel.pack.packed import PackedOrder, packed
-from tokenreel.pack.packed_policy import OVERSIZE, POLICIES, Packing
+from tokenreel.pack.packed_policy import OVERSIZE, POLICIES, TAILS, WAIT, Packing
 from tokenreel.spans import Flag, SpanTable
 
 lengths = st.lists(st.integers(0, 40) | st.sampled_from([8, 16, 64]), min_size=1, max_size=150)
@@ -31,11 +31,15 @@ def packings(draw: st.DrawFn, policies: tuple[str, ...] = POLICIES) -> Packing:
         options["open_rows"] = draw(st.integers(1, 5))
     if policy == "crop":
         options["buffer"] = draw(st.integers(1, 12))
+        options["refill"] = draw(st.integers(1, 5))
+        options["oversize"] = draw(st.sampled_from([*OVERSIZE[:3], WAIT]))
+    if policy in ("concat", "crop", "bos-aligned"):
+        options["tail"] = draw(st.sampled_from(TAILS))
     if policy == "levanter-greedy":
         options["segments"] = draw(st.integers(0, 4))
         options["keep"] = draw(st.sampled_from(["first", "last"]))
     if policy == "bos-aligned":
-        options["longest"] = draw(st.integers(1, room))
+        options["longest"] = draw(st.integers(1, room + 1))
     if policy == "decompose":
         options["shortest"] = draw(st.sampled_from([p for p in (1, 2, 4) if p <= room]))
     return Packing.of(policy, room, **options)
@@ -78,8 +82,12 @@ def test_rows_are_what_the_definition_says(sizes: list[int], packing: Packing, s
         return
     assert order.length == len(expected)
     table = order.spans(0, order.length)
-    assert pieces(table) == expected
+    assert pieces(table) == extents_of(expected, packing)
     assert (table.sample_tokens() == packing.row_tokens).all()
+    if packing.own_ahead:
+        # The last label is the row's own token: it is there where the row is full, and nowhere else.
+        labelled = table.flags[table.splits[1:] - 1] & Flag.AHEAD != 0
+        assert labelled.tolist() == [sum(n for _, _, n in row) == packing.takes for row in expected]
 
 
 @given(lengths, packings(KNOWN), st.integers(0, 5))
@@ -98,23 +106,24 @@ def test_every_token_once_or_counted_and_no_label_across_documents(
         if flags & Flag.PAD:
             assert (document, start, flags) == (-1, -1, Flag.PAD)
             continue
-        seen[begin : begin + length] += 1
+        # A row's own last label is a token that it takes; a look-ahead is one that another row takes.
+        seen[begin : begin + length + (packing.own_ahead and flags & Flag.AHEAD != 0)] += 1
         assert begin == edges[document] + start
         end = start + length
         assert end <= sizes[document]
-        assert bool(flags & Flag.HEAD) == (start == 0)
+        assert bool(flags & Flag.HEAD) == (start == 0 and length > 0)
         assert bool(flags & Flag.TAIL) == (end == sizes[document])
         # The look-ahead is a token of the same document.
         assert not (flags & Flag.AHEAD and flags & Flag.TAIL)
         if not flags & (Flag.TAIL | Flag.CUT):
             continued.add((document, end))
     starts = set(zip(table.document.tolist(), table.start.tolist(), strict=True))
-    # What is neither cut nor its document's end goes on in another row.
-    assert continued <= starts
+    # What is neither cut nor its document's end goes on in another row, unless that is the last one and dropped.
+    assert packing.tail == "drop" or continued <= starts
     assert seen.max() <= 1
     lossless = packing.policy == "concat" or packing.oversize == "split"
     lossless |= packing.policy == "decompose" and packing.shortest == 1
-    if lossless and packing.policy != "crop":
+    if lossless and packing.policy != "crop" and packing.tail != "drop":
         assert seen.min() == 1
 
 
@@ -222,7 +231,9 @@ def test_flat_rows_are_the_stream_with_a_padded_end() -> None:
 
 def test_oversized_documents_never_clog_a_row() -> None:
     """nanochat#811: three documents of nine tokens, rows of four."""
-    for policy, oversize in (("crop", "truncate"), ("crop", "split"), ("bestfit", "split"), ("firstfit", "drop")):
+    for policy, oversize in (
+        ("crop", "truncate"), ("crop", "split"), ("crop", "wait"), ("bestfit", "split"), ("firstfit", "drop")
+    ):  # fmt: skip
         order = made([9, 9, 9], Packing.of(policy, 4, oversize=oversize), shuffle=False)
         if oversize == "drop":
             assert order is None
@@ -238,10 +249,22 @@ def test_oversized_documents_never_clog_a_row() -> None:
 
 def test_cropping_takes_the_shortest() -> None:
     """nanochat#445: fifty left; of 500, 200, 100 and 300 the one of 100 is cut."""
-    order = made([950, 500, 200, 100, 300], Packing.of("crop", 1000, oversize="truncate", buffer=5), shuffle=False)
+    order = made([950, 500, 200, 100, 300], Packing.of("crop", 999, oversize="truncate", buffer=5), shuffle=False)
     assert order is not None
-    assert pieces(order.spans(0, 1)) == [[(0, 0, 950), (3, 0, 50)]]
-    assert order.spans(0, 1).flags.tolist()[1] == Flag.HEAD | Flag.CUT | Flag.AHEAD
+    # 1,000 tokens: 999 inputs, and the fiftieth of document 3 as the last label.
+    assert pieces(order.spans(0, 1)) == [[(0, 0, 950), (3, 0, 49)]]
+    assert order.spans(0, 1).flags.tolist() == [Flag.HEAD | Flag.TAIL, Flag.HEAD | Flag.CUT | Flag.AHEAD]
+
+
+def test_a_label_alone_is_an_extent_of_no_input() -> None:
+    order = made([4, 1, 3, 9], Packing.of("bos-aligned", 4), shuffle=False)
+    assert order is not None
+    table = order.spans(0, 2)
+    assert pieces(table) == [[(0, 0, 4), (1, 0, 0)], [(2, 0, 3), (3, 0, 1)]]
+    assert table.flags.tolist() == [
+        Flag.HEAD | Flag.TAIL, Flag.AHEAD, Flag.HEAD | Flag.TAIL, Flag.HEAD | Flag.CUT | Flag.AHEAD
+    ]  # fmt: skip
+    assert order.length == 2
 
 
 def test_documents_whose_end_is_not_real_are_marked() -> None:
@@ -290,7 +313,18 @@ def test_what_is_unprepared_says_so() -> None:
         ({"policy": "firstfit", "oversize": "split", "open_rows": 0}, "PCK020"),
         ({"policy": "decompose", "row_tokens": 12}, "PCK020"),
         ({"policy": "decompose", "row_tokens": 8, "shortest": 3}, "PCK020"),
-        ({"policy": "bos-aligned", "row_tokens": 8, "longest": 9}, "PCK020"),
+        ({"policy": "bos-aligned", "row_tokens": 8, "longest": 10}, "PCK020"),
+        ({"policy": "bestfit", "oversize": "wait"}, "PCK020"),
+        ({"policy": "bestfit", "oversize": "split", "tail": "drop"}, "PCK020"),
+        ({"policy": "crop", "oversize": "wait", "tail": "carry"}, "PCK020"),
+        ({"policy": "crop", "oversize": "wait", "refill": 0}, "PCK020"),
+        ({"policy": "crop"}, "PCK021"),
+        ({"policy": "crop", "oversize": "wait", "compat": "hobbylm", "ranks": 2}, "PCK020"),
+        ({"policy": "crop", "oversize": "wait", "compat": "nanochat", "ranks": 2, "shuffle": True}, "PCK020"),
+        ({"policy": "crop", "oversize": "wait", "compat": "nanochat", "ranks": 2, "group": 0}, "PCK020"),
+        ({"policy": "concat", "compat": "hobbylm", "ranks": 2, "group": 2}, "PCK020"),
+        ({"policy": "bos-aligned", "tail": "pad", "compat": "modded-nanogpt", "ranks": 2}, "PCK020"),
+        ({"policy": "concat", "compat": "hobbylm", "ranks": 0}, "PCK020"),
         ({"policy": "levanter-greedy", "oversize": "truncate", "keep": "middle"}, "PCK020"),
         ({"policy": "concat", "row_tokens": 0}, "PCK020"),
         ({"policy": "bestfit", "oversize": "split", "row_tokens": 1 << 25}, "PCK020"),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.pack.packed_reference import reference_rows
+from tests.pack.packed_reference import extents_of, reference_rows
 from tests.pack.test_packed import KNOWN, lengths, packings
 from tokenreel.errors import OrderError
 from tokenreel.pack.packed_policy import Packing
@@ -43,7 +43,7 @@ def test_shares_are_the_golden_ones() -> None:
 def test_counts_are_those_of_the_rows(sizes: list[int], packing: Packing, seed: int) -> None:
     stats = pack_stats(Sizes.of_lengths(sizes), packing, seed)
     rows = reference_rows(sizes, packing, seed)
-    room = packing.row_tokens
+    room = packing.takes
     assert (stats.documents, stats.tokens, stats.rows) == (len(sizes), sum(sizes), len(rows))
     # Exactly, by definition of each.
     assert stats.kept + stats.cropped + stats.dropped == stats.tokens
@@ -52,13 +52,18 @@ def test_counts_are_those_of_the_rows(sizes: list[int], packing: Packing, seed: 
     kept = [sum(n for _, _, n in some) for some in held]
     assert stats.kept == sum(kept)
     assert stats.pieces == sum(map(len, held))
+    full = [row for row in rows if sum(n for _, _, n in row) == room]
+    assert stats.last_labels == (len(full) if packing.own_ahead else 0)
+    assert (stats.row_tokens, stats.row_takes) == (packing.row_tokens, room)
+    inputs = extents_of(rows, packing)
+    assert stats.kept - stats.last_labels == sum(n for row in inputs for _, _, n in row)
     cut = [d for d, n in enumerate(sizes) if held[d] and (len(held[d]) > 1 or kept[d] < n)]
     assert stats.documents_cut == len(cut)
     assert stats.cut_needlessly == sum(sizes[d] <= room for d in cut)
     assert stats.documents_dropped == sum(n > 0 and not held[d] for d, n in enumerate(sizes))
     assert stats.cropped == sum(sizes[d] - kept[d] for d in cut)
-    pieces = [[n for _, _, n in row] for row in rows]
-    pairs = sum(n * (n + 1) // 2 for row in pieces for n in [*row, room - sum(row)])
+    pieces = [[n for _, _, n in row] for row in inputs]
+    pairs = sum(n * (n + 1) // 2 for row in pieces for n in [*row, packing.row_tokens - sum(row)])
     assert stats.pairs == pairs
     assert 0 <= stats.attention_saved <= 1
     assert 0 <= stats.padding <= 1

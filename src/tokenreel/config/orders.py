@@ -68,13 +68,16 @@ class Packed(OrderTable, frozen=True, kw_only=True, tag="packed"):
     ]
     oversize: (
         Annotated[
-            Literal["split", "truncate", "drop", "error"],
-            msgspec.Meta(description="What becomes of a document longer than a row; said wherever it can happen."),
+            Literal["split", "truncate", "drop", "error", "wait"],
+            msgspec.Meta(
+                description="What becomes of a document longer than a row; said wherever it can happen. wait: crop's alone."
+            ),
         ]
         | None
     ) = None
     open_rows: Annotated[int, msgspec.Meta(ge=1, description="firstfit: rows filled at a time.")] | None = None
     buffer: Annotated[int, msgspec.Meta(ge=1, description="crop: documents to choose from.")] | None = None
+    refill: Annotated[int, msgspec.Meta(ge=1, description="crop: documents read at a time.")] | None = None
     segments: (
         Annotated[int, msgspec.Meta(ge=0, description="levanter-greedy: most documents of a row; 0 is any number.")]
         | None
@@ -87,6 +90,13 @@ class Packed(OrderTable, frozen=True, kw_only=True, tag="packed"):
     ) = None
     longest: Annotated[int, msgspec.Meta(ge=1, description="bos-aligned: most tokens of a document.")] | None = None
     shortest: Annotated[int, msgspec.Meta(ge=1, description="decompose: the least power of two.")] | None = None
+    tail: (
+        Annotated[
+            Literal["pad", "drop"],
+            msgspec.Meta(description="concat (pad), crop and bos-aligned (drop): a last row that is not full."),
+        ]
+        | None
+    ) = None
     seed: Seed | None = None
     shuffle: (
         Annotated[bool, msgspec.Meta(description="Rows under a keyed permutation; left out, unless compat.")] | None
@@ -97,10 +107,19 @@ class Packed(OrderTable, frozen=True, kw_only=True, tag="packed"):
         Annotated[Name, msgspec.Meta(description="A key of metadata: true where a document's end is not its real one.")]
         | None
     ) = None
-    compat: Literal["hobbylm"] | None = None
-    ranks: (
-        Annotated[int, msgspec.Meta(ge=1, description="compat hobbylm: ranks that pack their own documents.")] | None
+    compat: (
+        Annotated[
+            Literal["hobbylm", "nanochat", "modded-nanogpt"],
+            msgspec.Meta(description="Rows shared among ranks as there: with concat, crop, bos-aligned."),
+        ]
+        | None
     ) = None
+    ranks: Annotated[int, msgspec.Meta(ge=1, description="With compat: sample k * ranks + r is row k of r.")] | None = (
+        None
+    )
+    group: Annotated[int, msgspec.Meta(ge=1, description="nanochat: documents that a rank takes at a time.")] | None = (
+        None
+    )
 
 
 class LlmcStreamTable(OrderTable, frozen=True, kw_only=True, tag="llmc-stream"):

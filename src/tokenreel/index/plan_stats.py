@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,6 +107,6 @@ def run_packings(orders: Sequence[Any], rows: Sequence[int] = ()) -> list[Packin
     for order in orders:
         packing = getattr(order, "packing", None)
         if isinstance(packing, Packing):
-            found |= dict.fromkeys(replace(packing, row_tokens=row) for row in rows or [packing.row_tokens])
+            found |= dict.fromkeys(packing.in_rows_of(row) for row in rows or [packing.row_tokens])
         found |= dict.fromkeys(run_packings(getattr(order, "children", ()), rows))
     return list(found)

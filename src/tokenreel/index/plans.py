@@ -20,7 +20,7 @@ from tokenreel.errors import FormatError, OrderError, StorageError, UsageError
 from tokenreel.hashing import xxh3_128
 from tokenreel.index.arrays import read_array, write_array
 from tokenreel.pack.packed import PackedOrder
-from tokenreel.pack.packed_policy import Packing
+from tokenreel.pack.packed_policy import NAMES, Packing
 from tokenreel.pack.plan import Plan, make_plan
 from tokenreel.pack.plan_sizes import Sizes
 from tokenreel.store import write_bytes_atomic
@@ -42,8 +42,6 @@ FORMAT = "tokenreel-plan-1"
 CHECKED = 1024
 """Documents whose first token is compared with the corpus's before lengths from a file are used."""
 THREADS = 8
-OPTIONS = ("oversize", "open_rows", "buffer", "segments", "keep", "longest", "shortest")
-"""What a run file may say of a packing, besides its policy and row."""
 
 
 def planned(
@@ -66,8 +64,8 @@ def planned(
     if sizes is None or not _fits(sizes, order.table):
         sizes = Sizes.of(order.table)
         warnings += _write(place / f"{key}-sizes", {"lengths": sizes.lengths, "begins": sizes.begins})
-    if not order.packing.planned:
-        return order.with_rows(sizes), tuple(warnings)
+    if not order.packing.planned or order.private:
+        return order.with_rows(sizes, threads=workers), tuple(warnings)
     seed = order.seed if order.packing.policy == "bestfit" else 0
     # The plan's name is of the lengths themselves, so that it cannot belong to others, whatever a key says.
     stem = place / f"{_digest([FORMAT, _hash(sizes.lengths), order.packing.as_dict(), seed])}-plan"
@@ -92,14 +90,14 @@ def packed_order(said: kinds.Packed, corpus: Corpus, seed: int = 0) -> PackedOrd
         raise OrderError(
             "PCK023", path=corpus.path, expected="a prefix, a suffix or a table", hint=f"tokenreel adopt {corpus.path}"
         )
-    options = {name: getattr(said, name) for name in OPTIONS}
+    options = {name: getattr(said, name) for name in NAMES}
     packing = Packing.of(said.policy, said.row_tokens, **options)
     table = corpus.stream_table() if said.policy == "flat" else corpus.table()
     io = BlockShuffle(said.io.block, said.io.together) if said.io else None
     cut = _cut(corpus, said.cut) if said.cut else ()
     return PackedOrder.over(
         table, packing, seed=seed, shuffle=said.shuffle, epochs=said.epochs or None, io=io, compat=said.compat,
-        ranks=said.ranks, cut=cut,
+        ranks=said.ranks, group=said.group, cut=cut,
     )  # fmt: skip
 
 

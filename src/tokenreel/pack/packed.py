@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     I64 = npt.NDArray[np.int64]
 
 CHUNK = 1 << 14
+COMPAT = {"hobbylm": "concat", "nanochat": "crop", "modded-nanogpt": "bos-aligned"}
+"""The policy of each program whose share of rows among ranks can be asked for."""
+MOST_RANKS = 1 << 20
 Laid = ConcatRows | FlatRows | PlannedRows | RankRows
 
 
@@ -64,8 +67,13 @@ class PackedOrder:
     epochs: int | None = 1
     io: BlockShuffle | None = None
     compat: str | None = None
-    """``hobbylm``: with concat, rows that each of `ranks` packs of its own documents; sample k * ranks + r is its row k."""
+    """Another program's share of rows among `ranks`: sample k * ranks + r is row k of rank r. ``hobbylm`` with concat, and
+    ``nanochat`` with crop: each rank packs documents of its own. ``modded-nanogpt`` with bos-aligned: ranks take rows in turn,
+    a batch that not all of them fill is dropped, and a document cut before the row's end has the next one's first token for
+    its last label."""
     ranks: int | None = None
+    group: int | None = None
+    """nanochat: documents that a rank takes at a time, a row group of its tables; 1 where it is left out."""
     cut: tuple[int, ...] = ()
     """Documents whose stored end is not their real one: their last token has no end-of-document label."""
     table: DocTable | None = field(default=None, repr=False, compare=False)
@@ -92,13 +100,22 @@ class PackedOrder:
             raise OrderError("PCK020", "cut", expected=expected, found=str(self.cut[:5]))
 
     def _check_compat(self) -> None:
-        if self.compat not in (None, "hobbylm"):
-            raise OrderError("PCK020", "compat", expected="hobbylm", found=self.compat)
+        if self.compat is not None and self.compat not in COMPAT:
+            raise OrderError("PCK020", "compat", expected=", ".join(COMPAT), found=self.compat)
         if (self.compat is None) != (self.ranks is None):
-            raise OrderError("PCK020", "ranks", expected='with compat = "hobbylm", and only there', found=self.ranks)
-        if self.compat and (self.packing.policy != "concat" or self.shuffle or (self.ranks or 0) < 1):
+            expected = f"with compat = {', '.join(COMPAT)}, and only there"
+            raise OrderError("PCK020", "ranks", expected=expected, found=self.ranks)
+        if self.compat and (
+            self.packing.policy != COMPAT[self.compat] or self.shuffle or not 1 <= (self.ranks or 0) <= MOST_RANKS
+        ):
             found = f"{self.packing.policy}, shuffle {self.shuffle}, ranks {self.ranks}"
-            raise OrderError("PCK020", self.compat, expected="concat, shuffle false, ranks 1 or more", found=found)
+            expected = f"{COMPAT[self.compat]}, shuffle false, ranks 1 .. {MOST_RANKS}"
+            raise OrderError("PCK020", self.compat, expected=expected, found=found)
+        if self.compat == "modded-nanogpt" and self.packing.tail != "drop":
+            raise OrderError("PCK020", "modded-nanogpt: tail", expected="drop", found=self.packing.tail)
+        if self.group is not None and (self.compat != "nanochat" or self.group < 1):
+            expected = '1 or more, with compat = "nanochat"'
+            raise OrderError("PCK020", "group", expected=expected, found=f"{self.group}, {self.compat}")
 
     @classmethod
     def over(
@@ -112,13 +129,19 @@ class PackedOrder:
         io: BlockShuffle | None = None,
         compat: str | None = None,
         ranks: int | None = None,
+        group: int | None = None,
         cut: tuple[int, ...] = (),
     ) -> PackedOrder:
         """Make the order over a corpus's documents, not yet prepared. O(1)."""
         shuffled = compat is None if shuffle is None else shuffle
-        return cls(table.key, packing, seed, shuffled, epochs, io, compat, ranks, cut, table)
+        return cls(table.key, packing, seed, shuffled, epochs, io, compat, ranks, group, cut, table)
 
     # -- what it is -----------------------------------------------------------------------------------------------------
+
+    @property
+    def private(self) -> bool:
+        """Whether every rank packs documents of its own: plans are then each rank's, and in no file."""
+        return self.compat in ("hobbylm", "nanochat")
 
     @property
     def corpora(self) -> tuple[CorpusKey, ...]:
@@ -136,7 +159,8 @@ class PackedOrder:
         if self.laid is not None:
             return self.laid.rows
         if self.packing.policy in ("concat", "flat") and self.compat is None:
-            return -(-self.key.tokens // self.row_tokens)
+            short = 0 if self.packing.tail == "drop" else self.row_tokens - 1
+            return (self.key.tokens + short) // self.row_tokens
         raise OrderError("ORD014", hint="order = order.prepare()")
 
     @property
@@ -167,7 +191,7 @@ class PackedOrder:
     def _parameters(self) -> dict[str, object]:
         io = None if self.io is None else [self.io.block, self.io.together]
         return {
-            "compat": [self.compat, self.ranks] if self.compat else None,
+            "compat": [self.compat, self.ranks, self.group or 1] if self.compat else None,
             "cut": list(self.cut),
             "io": io,
             "packing": self.packing.as_dict(),
@@ -190,15 +214,22 @@ class PackedOrder:
     def with_rows(self, sizes: Sizes | None, plan: Plan | None = None, threads: int = 1) -> PackedOrder:
         """Return the order prepared, with the lengths of its documents, and its plan where there is one already."""
         laid: Laid
+
+        def of_documents(part: Sizes) -> ConcatRows | PlannedRows:
+            if self.packing.policy == "concat":
+                return ConcatRows(part, self.row_tokens, self.packing.tail == "drop")
+            return PlannedRows(part, make_plan(part, self.packing, self.seed, threads), self.packing)
+
         if self.packing.policy == "flat" or sizes is None:
             laid = FlatRows(self.key.tokens, self.row_tokens)
-        elif self.compat:
-            laid = RankRows.over(sizes, self.row_tokens, self.ranks or 1)
-        elif self.packing.policy == "concat":
-            laid = ConcatRows(sizes, self.row_tokens)
+        elif self.private:
+            laid = RankRows.over(sizes, self.row_tokens, self.ranks or 1, of_documents, self.group or 1)
+        elif plan is None:
+            laid = of_documents(sizes)
         else:
-            plan = plan or make_plan(sizes, self.packing, self.seed, threads)
             laid = PlannedRows(sizes, plan, self.packing)
+        if isinstance(laid, PlannedRows) and self.compat:
+            laid = replace(laid, together=self.ranks or 1, clipped_labels=True)
         made = replace(self, laid=laid)
         if made.epochs is not None and made.epochs * made.rows >= 1 << 63:
             raise OrderError("ORD002", "samples", expected="fewer than 2**63", found=made.epochs * made.rows)
@@ -298,7 +329,7 @@ def packed(table: DocTable, row_tokens: int, policy: str, **options: Any) -> Pac
 
     Raises what both raise, and `OrderError` (PCK020) for an option of neither.
     """
-    own = ("seed", "shuffle", "epochs", "io", "compat", "ranks", "cut")
+    own = ("seed", "shuffle", "epochs", "io", "compat", "ranks", "group", "cut")
     known = (*own, *(one.name for one in fields(Packing)))
     for name in options:
         if name not in known:

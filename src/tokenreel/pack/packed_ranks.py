@@ -1,7 +1,8 @@
-"""Rank-private packing, as the HobbyLM card has it: every rank packs its own documents, and row k of rank r is one row.
+"""Rank-private packing: every rank packs documents of its own, and row k of rank r is one row.
 
-Rank r has documents r, r + ranks, .. of the corpus, end to end. Row ``k * ranks + r`` here is its row k. A rank with fewer
-rows than another is filled up with rows of padding, so that all have the same number: nothing drifts and nothing hangs.
+Rank r has blocks of `group` documents: numbers r, r + ranks, .. of them. HobbyLM's card has one document a block; nanochat's
+ranks take row groups of a table in turn. Row ``k * ranks + r`` here is row k of rank r. A rank with fewer rows than another is
+filled up with rows of padding, so that all have the same number: nothing drifts and nothing hangs.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenreel.order.rows import interleaved
-from tokenreel.pack.packed_rows import PAD, ConcatRows
+from tokenreel.order.children import interleaved
+from tokenreel.pack.packed_rows import PAD, ConcatRows, PlannedRows
 from tokenreel.pack.plan_sizes import Sizes
 from tokenreel.spans import UNRESOLVED, SpanTable
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     I64 = npt.NDArray[np.int64]
+    Rows = ConcatRows | PlannedRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,13 +32,17 @@ class RankRows:
 
     sizes: Sizes
     row_tokens: int
-    of_ranks: tuple[ConcatRows, ...]
+    of_ranks: tuple[Rows, ...]
+    group: int = 1
 
     @classmethod
-    def over(cls, sizes: Sizes, row_tokens: int, ranks: int) -> RankRows:
-        """Share the documents out among ranks. 4 bytes a document."""
-        parts = (Sizes.of_lengths(sizes.lengths[rank::ranks]) for rank in range(ranks))
-        return cls(sizes, row_tokens, tuple(ConcatRows(part, row_tokens) for part in parts))
+    def over(
+        cls, sizes: Sizes, row_tokens: int, ranks: int, packed: Callable[[Sizes], Rows], group: int = 1
+    ) -> RankRows:
+        """Share the documents out among ranks, and have each rank's `packed`. 4 bytes a document."""
+        holder = np.arange(sizes.documents, dtype=np.int64) // group % ranks
+        parts = (Sizes.of_lengths(sizes.lengths[holder == rank]) for rank in range(ranks))
+        return cls(sizes, row_tokens, tuple(packed(part) for part in parts), group)
 
     @property
     def rows(self) -> int:
@@ -60,7 +66,8 @@ class RankRows:
         there = places < mine.rows
         table = mine.extents(places[there])
         stored = table.document >= 0
-        document = np.where(stored, table.document * len(self.of_ranks) + rank, UNRESOLVED)
+        block = table.document // self.group * len(self.of_ranks) + rank
+        document = np.where(stored, block * self.group + table.document % self.group, UNRESOLVED)
         begin = np.zeros_like(table.begin)
         begin[stored] = self.sizes.offsets_at(document[stored]) + table.start[stored]
         counts = np.ones(len(places), dtype=np.int64)
@@ -77,11 +84,12 @@ class RankRows:
 
     def rows_of(self, documents: I64) -> tuple[I64, I64]:
         """Return pairs of (place in `documents`, row) for every row that holds part of one."""
-        ranks = len(self.of_ranks)
+        ranks, group = len(self.of_ranks), self.group
+        block = documents // group
         which, found = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         for rank, part in enumerate(self.of_ranks):
-            mine = np.flatnonzero(documents % ranks == rank)
-            places, rows = part.rows_of(documents[mine] // ranks)
+            mine = np.flatnonzero(block % ranks == rank)
+            places, rows = part.rows_of(block[mine] // ranks * group + documents[mine] % group)
             which.append(mine[places])
             found.append(rows * ranks + rank)
         return np.concatenate(which), np.concatenate(found)

@@ -1,7 +1,9 @@
 """Rows as extents: of a plan, and of documents laid end to end. Every extent lies in one document and knows it.
 
 A row's last extent has AHEAD where its document goes on, and only there: no label crosses from one document into another.
-CUT says that an extent does not end where its document does and that no row goes on with it. Room that is left is one PAD.
+Rows of crop and bos-aligned have one more token of their own, which is their last label and in no other row: an extent of
+length 0 where it begins a document. CUT says that an extent does not end where its document does and that no row goes on with
+it. Room that is left is one PAD.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     I64 = npt.NDArray[np.int64]
 
 HEAD, TAIL, AHEAD, CUT, PAD = 1, 2, 4, 8, 16
+ALL = 0xFF
 NO = UNRESOLVED
 NUMBER = (1 << 20) - 1
 """The part of an entry that is a document."""
@@ -39,13 +42,17 @@ class PlannedRows:
     sizes: Sizes
     plan: Plan
     packing: Packing
+    together: int = 1
+    """Rows that are there together or not at all: those of all ranks of a batch."""
+    clipped_labels: bool = False
+    """Whether a document that is cut before the row's end has the row's next token for its last label, as any other has."""
     _inverse: dict[int, tuple[I64, I64]] = field(default_factory=dict, repr=False)
     """By window: its entries' documents in order, and the packed row of each."""
 
     @property
     def rows(self) -> int:
         """Rows of one pass."""
-        return self.plan.rows
+        return self.plan.rows // self.together * self.together
 
     def extents(self, rows: I64) -> SpanTable:
         """Return rows of the pass as a table, in the order asked. About 50 ns an extent."""
@@ -54,8 +61,9 @@ class PlannedRows:
         windows, bound = plan.windows.reshape(-1), np.zeros(1, dtype=np.int64)
         _bound(asked, plan.firsts, windows, bound)
         splits, columns = np.zeros(len(asked) + 1, dtype=np.int64), _columns(int(bound[0]))
-        said = (packing.row_tokens, packing.window, packing.direct, packing.piece)
-        options = np.array([*said, packing.longest or 0, packing.shortest or 0], dtype=np.int64)
+        said = (packing.takes, packing.window, packing.direct, packing.piece, packing.longest or 0)
+        more = (packing.shortest or 0, packing.own_ahead, self.clipped_labels)
+        options = np.array([*said, *more], dtype=np.int64)
         _lay_planned(
             asked,
             sizes.lengths,
@@ -73,7 +81,7 @@ class PlannedRows:
     def rows_of(self, documents: I64) -> tuple[I64, I64]:
         """Return pairs of (place in `documents`, row) for every row that holds part of one."""
         single = np.zeros(2 * len(documents), dtype=np.int64)
-        kind, room = self.packing.direct, self.packing.row_tokens
+        kind, room = self.packing.direct, self.packing.takes
         _alone(np.ascontiguousarray(documents), self.sizes.lengths, self.plan.single, room, kind, single)
         first, count = single[::2], single[1::2]
         home = documents // self.packing.window
@@ -90,7 +98,9 @@ class PlannedRows:
                 np.cumsum(high - low) - (high - low), high - low
             )
             found.append(row[np.repeat(low, high - low) + steps])
-        return np.concatenate(which), np.concatenate(found)
+        places, rows = np.concatenate(which), np.concatenate(found)
+        there = rows < self.rows
+        return places[there], rows[there]
 
     def _inverse_of(self, w: int) -> tuple[I64, I64]:
         made = self._inverse.get(w)
@@ -110,11 +120,14 @@ class ConcatRows:
 
     sizes: Sizes
     row_tokens: int
+    drop: bool = False
+    """Whether a last row that documents do not fill is none."""
 
     @property
     def rows(self) -> int:
         """Rows of one pass."""
-        return -(-self.sizes.tokens // self.row_tokens)
+        tokens, room = self.sizes.tokens, self.row_tokens
+        return tokens // room if self.drop else -(-tokens // room)
 
     def extents(self, rows: I64) -> SpanTable:
         """Return rows of the pass as a table, in the order asked. About 30 ns an extent."""
@@ -257,7 +270,7 @@ def piece_packed(size: Any, power: Any, left: Any, said: Any) -> Any:
         start = (size >> (power + 1)) << (power + 1)
         taken = np.int64(1) << power
     else:
-        start = size // room * room
+        start = size // room * room if size > room else np.int64(0)
         taken = min(size - start, left)
     mark = HEAD if start == 0 else 0
     if start + taken == size:
@@ -265,6 +278,17 @@ def piece_packed(size: Any, power: Any, left: Any, said: Any) -> Any:
     elif piece != POWER or size - start - taken < said[5]:
         mark |= CUT
     return start, taken, mark
+
+
+@inlined
+def full_row_s_last(length: Any, mark: Any, said: Any) -> Any:
+    """Return input tokens and flags of the last extent of a row without room: what it is labelled with is AHEAD."""
+    if said[6] == 0:
+        return length, mark if mark & TAIL else mark | AHEAD
+    # Its last token is the row's last label, and no input.
+    if length == 1:
+        return length - 1, mark & 0 | AHEAD
+    return length - 1, mark & HEAD | AHEAD | CUT
 
 
 @kernel(
@@ -333,12 +357,15 @@ def _lay_planned(
                 start, taken, mark = piece_packed(size[e], which[e], room - filled, said)
             out[put], out[n + put], out[2 * n + put], out[3 * n + put] = offset[e] + start, taken, document[e], start
             flags[put] = mark
+            if said[7] == 1 and e + 1 < last:
+                flags[put] &= ALL ^ CUT
             filled += taken
             put += 1
-        if filled == room and (flags[put - 1] & TAIL) == 0:
-            flags[put - 1] |= AHEAD
-        if filled < room:
-            out[put], out[n + put], out[2 * n + put], out[3 * n + put] = 0, room - filled, NO, NO
+        inputs = room - said[6]
+        if filled == room:
+            out[n + put - 1], flags[put - 1] = full_row_s_last(out[n + put - 1], flags[put - 1], said)
+        if filled < inputs:
+            out[put], out[n + put], out[2 * n + put], out[3 * n + put] = 0, inputs - filled, NO, NO
             flags[put] = PAD
             put += 1
     splits[len(rows)] = put

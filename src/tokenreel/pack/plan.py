@@ -20,7 +20,18 @@ from tokenreel.pack.crop import aligned, crop
 from tokenreel.pack.decompose import decompose
 from tokenreel.pack.firstfit import first_fit
 from tokenreel.pack.greedy import greedy, refuse_longer
-from tokenreel.pack.packed_policy import CHUNKS, EXACT, FIRST, FITTING, FULL, WHOLE_CHUNKS, Packing
+from tokenreel.pack.packed_policy import (
+    CHUNKS,
+    EXACT,
+    FIRST,
+    FITTING,
+    FULL,
+    OVER,
+    OVERSIZE,
+    WAIT,
+    WHOLE_CHUNKS,
+    Packing,
+)
 from tokenreel.pack.plan_sizes import BLOCK, READ_U32, SHIFT, Sizes
 
 if TYPE_CHECKING:
@@ -59,9 +70,9 @@ def make_plan(sizes: Sizes, packing: Packing, seed: int = 0, threads: int = 1) -
 
     Raises `OrderError` (PCK022) for a document longer than a row where those are errors.
     """
-    refuse_longer(sizes.lengths, packing.row_tokens, packing.oversize == "error")
+    refuse_longer(sizes.lengths, packing.takes, packing.oversize == "error")
     single = np.empty(len(sizes.begins), dtype=np.int64)
-    _single_rows(sizes.lengths, packing.row_tokens, packing.direct, single)
+    _single_rows(sizes.lengths, packing.takes, packing.direct, single)
     edges = [*range(0, sizes.documents, packing.window), sizes.documents]
     count = len(edges) - 1
     windows = np.zeros((count + 1, 3), dtype=np.int64)
@@ -96,17 +107,20 @@ def _put(whole: U32, at: int, some: U32) -> U32:
 
 def plan_window(lengths: U32, packing: Packing, seed: int = 0, window: int = 0) -> tuple[U32, U32]:
     """Return the entries of one window's packed rows end to end, and the first entry of each."""
-    room, policy = packing.row_tokens, packing.policy
+    room, policy, drop = packing.takes, packing.policy, packing.tail == "drop"
     if policy == "levanter-greedy" and packing.oversize != "split":
         return greedy(lengths, room, packing.segments or 0, drop=packing.oversize == "drop")
     if policy == "bos-aligned":
-        return aligned(lengths, room, packing.longest or room)
+        return aligned(lengths, room, packing.longest or room, drop=drop)
+    if policy == "crop":
+        sizes = lengths if packing.oversize == WAIT else np.empty(len(lengths), dtype=np.uint32)
+        if packing.oversize != WAIT:
+            _fitting(lengths, room, OVERSIZE.index(packing.oversize or "error"), sizes)
+        return crop(sizes, room, packing.buffer or 1, packing.refill or 1, drop=drop)
     if policy == "decompose":
         return decompose(lengths, room, packing.shortest or 1)
     sizes = np.empty(len(lengths), dtype=np.uint32)
     _left_over(lengths, room, packing.direct, sizes)
-    if policy == "crop":
-        return crop(sizes, room, packing.buffer or 1)
     if policy == "levanter-greedy":
         return greedy(sizes, room, packing.segments or 0, drop=False)
     if policy == "firstfit":
@@ -137,6 +151,8 @@ def rows_alone(length: Any, room: Any, kind: Any) -> Any:
         return 1 if 0 < length <= room else 0
     if kind == FULL:
         return 1 if length >= room else 0
+    if kind == OVER:
+        return length // room if length > room else 0
     return 1 if kind == EXACT and length == room else 0
 
 
@@ -160,6 +176,19 @@ def _left_over(lengths: Any, room: int, kind: int, sizes: Any) -> None:
             sizes[k] = length
         else:
             sizes[k] = 0
+
+
+@kernel(f"void({READ_U32}, int64, int64, uint32[::1])")
+def _fitting(lengths: Any, room: int, oversize: int, sizes: Any) -> None:
+    """Fill what crop packs of each document: all that is no longer than a row, and what `oversize` leaves of others."""
+    for k in range(len(lengths)):
+        length = np.int64(lengths[k])
+        if length <= room:
+            sizes[k] = length
+        elif oversize == 0:
+            sizes[k] = length % room
+        else:
+            sizes[k] = room if oversize == 1 else 0
 
 
 @kernel("void(int32[::1], uint32[::1], uint32[::1])")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.order.kernels import kernel
-from tokenreel.pack.packed_rows import ConcatRows, FlatRows, PlannedRows
+from tokenreel.pack.packed_rows import AHEAD, ConcatRows, FlatRows, PlannedRows
 from tokenreel.pack.plan import make_plan
 
 if TYPE_CHECKING:
@@ -22,15 +22,19 @@ READ = "Array({}, 1, 'C', True)"
 
 @dataclass(frozen=True, slots=True)
 class PackStats:
-    """Counts of one pass. ``kept + cropped + dropped == tokens`` and ``kept + padded == rows * row_tokens``."""
+    """Counts of one pass. ``kept + cropped + dropped == tokens`` and ``kept + padded == rows * row_takes``."""
 
     packing: dict[str, object]
     row_tokens: int
+    row_takes: int
+    """Tokens of documents that a full row takes: its inputs, and one more where its last label is its own."""
     documents: int
     tokens: int
     rows: int
     kept: int
-    """Tokens that stand in rows."""
+    """Tokens that stand in rows, each once: as inputs, or as a row's own last label."""
+    last_labels: int
+    """Of those, the ones that are a row's last label and no row's input."""
     padded: int
     """Room of rows that holds no token."""
     cropped: int
@@ -41,7 +45,7 @@ class PackStats:
     documents_cut: int
     """Documents in more than one piece, or not whole."""
     cut_needlessly: int
-    """Of those, the ones that are no longer than a row."""
+    """Of those, the ones that are no longer than a row takes."""
     pieces: int
     pairs: int
     """Pairs of tokens that attention sees within pieces (padding is one); whole rows have ``S * (S + 1) / 2`` each."""
@@ -49,7 +53,7 @@ class PackStats:
     @property
     def padding(self) -> float:
         """Share of rows that holds no token."""
-        return self.padded / (self.rows * self.row_tokens) if self.rows else 0.0
+        return self.padded / (self.rows * self.row_takes) if self.rows else 0.0
 
     @property
     def lost(self) -> float:
@@ -81,24 +85,25 @@ def pack_stats(
     """
     laid: ConcatRows | PlannedRows
     if packing.policy in ("concat", "flat"):
-        laid = ConcatRows(sizes, packing.row_tokens)
+        laid = ConcatRows(sizes, packing.row_tokens, packing.tail == "drop")
     else:
         laid = PlannedRows(sizes, plan or make_plan(sizes, packing, seed, threads), packing)
     pieces = np.zeros(sizes.documents, dtype=np.uint32)
     kept = np.zeros(sizes.documents, dtype=np.uint32)
-    totals = np.zeros(2, dtype=np.int64)
+    totals = np.zeros(3, dtype=np.int64)
     for low in range(0, laid.rows, CHUNK):
         table = laid.extents(np.arange(low, min(laid.rows, low + CHUNK), dtype=np.int64))
-        _tally(table.document, table.length, pieces, kept, totals)
+        _tally(table.document, table.length, table.flags, packing.own_ahead, pieces, kept, totals)
     out = np.zeros(6, dtype=np.int64)
-    _judge(sizes.lengths, pieces, kept, packing.row_tokens, out)
+    _judge(sizes.lengths, pieces, kept, packing.takes, out)
     cropped, dropped, documents_dropped, cut, needlessly, in_rows = out.tolist()
-    pairs = int(totals[1])
+    padded, pairs, labels = totals.tolist()
+    padded += (laid.rows - labels) * packing.own_ahead
     if packing.policy == "flat":
         pairs = _pairs_of_flat(sizes.tokens, packing.row_tokens)
     return PackStats(
-        packing.as_dict(), packing.row_tokens, sizes.documents, sizes.tokens, laid.rows, in_rows, int(totals[0]), cropped,
-        dropped, documents_dropped, cut, needlessly, int(pieces.sum(dtype=np.int64)), pairs,
+        packing.as_dict(), packing.row_tokens, packing.takes, sizes.documents, sizes.tokens, laid.rows, in_rows, labels,
+        padded, cropped, dropped, documents_dropped, cut, needlessly, int(pieces.sum(dtype=np.int64)), pairs,
     )  # fmt: skip
 
 
@@ -109,14 +114,19 @@ def _pairs_of_flat(tokens: int, room: int) -> int:
     return max(0, rows - 1) * (room * (room + 1) // 2) + sum(n * (n + 1) // 2 for n in (last, rows and room - last))
 
 
-@kernel(f"void({READ.format('int64')}, {READ.format('int64')}, uint32[::1], uint32[::1], int64[::1])")
-def _tally(document: Any, length: Any, pieces: Any, kept: Any, totals: Any) -> None:
+@kernel(
+    f"void({READ.format('int64')}, {READ.format('int64')}, {READ.format('uint8')}, boolean, uint32[::1], uint32[::1], "
+    "int64[::1])"
+)
+def _tally(document: Any, length: Any, flags: Any, own_ahead: bool, pieces: Any, kept: Any, totals: Any) -> None:
     for e in range(len(document)):
         if document[e] < 0:
             totals[0] += length[e]
         else:
+            label = 1 if own_ahead and flags[e] & AHEAD else 0
             pieces[document[e]] += 1
-            kept[document[e]] += length[e]
+            kept[document[e]] += length[e] + label
+            totals[2] += label
         totals[1] += length[e] * (length[e] + 1) // 2
 
 
