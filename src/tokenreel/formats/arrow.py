@@ -66,6 +66,7 @@ class ArrowShard(LoadedShard):
     def __init__(self, store: Store, path: str, reader: Reader, walk: Walk, batches: list[Batch]) -> None:
         self._batches = batches
         self._offset = np.dtype("<i8" if walk.column.wide else "<i4")
+        self._size = walk.column.size
         self._reader = reader
         self._firsts = np.concatenate(([0], np.cumsum([batch.rows for batch in batches], dtype=np.int64)))
         spans = [self._span(batch) for batch in batches]
@@ -78,6 +79,8 @@ class ArrowShard(LoadedShard):
         """Return the first id of a batch's lists, and the end of the last."""
         if not batch.rows:
             return 0, 0
+        if self._size is not None:
+            return 0, batch.rows * self._size
         low = int(self._reader.array(self._offset, batch.offsets_at, 1)[0])
         high = int(self._reader.array(self._offset, batch.offsets_at + batch.rows * self._offset.itemsize, 1)[0])
         if not 0 <= low <= high <= batch.ids:
@@ -96,12 +99,16 @@ class ArrowShard(LoadedShard):
                     raise FormatError("PQT006", path=self._reader.path, offset=at, expected="no nulls", found="a bit 0")
             if not batch.rows:
                 continue
+            first = int(self._firsts[k])
+            if self._size is not None:
+                ends = np.arange(1, batch.rows + 1, dtype=np.int64) * self._size
+                edges[first + 1 : first + 1 + batch.rows] = ends + int(self._starts[k])
+                continue
             offsets = self._reader.array(self._offset, batch.offsets_at, batch.rows + 1).astype(np.int64)
             falls = np.flatnonzero(offsets[1:] < offsets[:-1])
             if len(falls):
                 row = int(falls[0]) + 1
                 raise self._fault(batch, row, f">= {int(offsets[row - 1])}", int(offsets[row]))
-            first = int(self._firsts[k])
             edges[first + 1 : first + 1 + batch.rows] = offsets[1:] - self._lows[k] + int(self._starts[k])
         return edges
 

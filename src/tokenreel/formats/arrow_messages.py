@@ -38,6 +38,8 @@ class Column:
     """Whether offsets are of 64 bits."""
     dtype: str
     """Of the ids, in NumPy's spelling."""
+    size: int | None = None
+    """Ids of every list, where all have as many: then there are no offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Batch:
     ids: int
     """Ids that its buffer has room for."""
     offsets_at: int
+    """Of no meaning where all lists have as many ids."""
     ids_at: int
     validity: tuple[tuple[int, int, int], ...]
     """(place, bytes, items) of the bitmaps that are there."""
@@ -140,6 +143,10 @@ class Walk:
             raise ValueError(f"{length} lists in {rows} rows, {count} ids")
         width, itemsize = 8 if column.wide else 4, int(column.dtype[-1])
         parts = buffers[column.buffer : column.buffer + 4]
+        if column.size is not None:
+            if count < rows * column.size:
+                raise ValueError(f"{rows} lists of {column.size} ids, {count} ids")
+            width, parts = 0, [*parts[:1], (0, 0), *parts[1:3]]
         needs = (0, width * (rows + 1), 0, itemsize * count)
         if len(parts) < 4 or any(at < 0 or size < 0 or at + size > body for at, size in parts):
             raise ValueError("a buffer outside its body")
@@ -205,13 +212,14 @@ def _column(schema: Any, names: tuple[str, ...], path: str) -> Column:
     for field in schema:
         if field.name == wanted:
             kind = field.type
-            lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+            fixed = pa.types.is_fixed_size_list(kind)
+            lists = fixed or pa.types.is_list(kind) or pa.types.is_large_list(kind)
             if not lists or not pa.types.is_integer(kind.value_type):
                 raise FormatError("PQT003", path=path, expected="list<int>", found=str(kind)[:200])
             name = str(kind.value_type)
-            return Column(
-                wanted, node, buffer, pa.types.is_large_list(kind), f"{'u' if name[0] == 'u' else 'i'}{_bytes(name)}"
-            )
+            dtype = f"{'u' if name[0] == 'u' else 'i'}{_bytes(name)}"
+            wide = pa.types.is_large_list(kind)
+            return Column(wanted, node, buffer, wide, dtype, int(kind.list_size) if fixed else None)
         nodes, buffers = _counts(pa, field.type)
         node, buffer = node + nodes, buffer + buffers
     raise FormatError("PQT002", path=path)

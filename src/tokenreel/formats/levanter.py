@@ -78,13 +78,23 @@ def open_cache(store: Store, name: str, *, accept: Collection[str] = ()) -> Leva
         raise FormatError("LEV005", path=place, expected="int64", found=offsets.dtype.name)
     rows, tokens = member.rows, member.tokens
     if not finished or tokens is None:
-        rows = int(offsets.read(0, 1)[0])
+        rows = _rows(offsets, member.rows)
         tokens = _last(store, name, offsets, rows)
     if not (rows < offsets.described.length and 0 <= tokens <= data.described.length):
         raise _counts(store, name, "as many as the arrays are long", f"{rows} rows of {tokens} ids")
     if finished and rows != member.rows:
         raise _counts(store, name, f"{member.rows} rows", rows)
     return LevanterShard(store, name, data, offsets, rows, tokens)
+
+
+def _rows(offsets: ZarrArray, told: int) -> int:
+    """Return the number of rows; of a store that is said to have none, no chunk need be there: zeros are not stored."""
+    try:
+        return int(offsets.read(0, 1)[0])
+    except FormatError as error:
+        if error.code != "LEV008" or told:
+            raise
+        return 0
 
 
 def _last(store: Store, name: str, offsets: ZarrArray, rows: int) -> int:
@@ -126,6 +136,8 @@ class LevanterShard(TableShard):
         super().__init__(store, found, store.reader(described[0]), data.dtype.str, 0, tokens, rows)
 
     def _edges(self, i: int, j: int) -> Edges:
+        if not self.documents:
+            return np.zeros(1, dtype=np.int64)
         edges = self._offsets.read(i, j + 1)
         if i == 0:
             edges[0] = 0  # the number of rows stands there
@@ -136,7 +148,7 @@ class LevanterShard(TableShard):
 
     def problems(self) -> Iterator[Problem]:
         """Yield everything wrong with the counts and the offsets; raises `FormatError` for chunks (LEV008, LEV009)."""
-        rows = int(self._offsets.read(0, 1)[0])
+        rows = _rows(self._offsets, self.documents)
         tokens = _last(self._store, self.name, self._offsets, rows)
         if (rows, tokens) != (self.documents, self.tokens):
             path, offset = self._offsets.place_of(0)

@@ -8,6 +8,7 @@ Source: LitData 0.2.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from tokenreel.store.base import Store
 
 INDEX = "index.json"
-PACKED = ".zstd.bin"
+_PACKED = re.compile(r"\.zstd(:\d+)?\.bin$")
+"""How a compressed chunk's name ends: with the level, where its writer was given one."""
 KINDS = {
     "no_header_tensor": {11: "u1", 12: "i1", 14: "<i2", 16: "<i4", 18: "<i8", 20: "<u2"},
     "no_header_numpy": {0: "i1", 1: "<i2", 2: "<i4", 3: "<i8", 4: "u1", 5: "<u2", 6: "<u4", 7: "<u8"},
@@ -51,10 +53,10 @@ class Chunk:
 def stem(path: str) -> str:
     """Return a chunk's path without suffixes.
 
-    >>> stem("a/chunk-0-1.zstd.bin"), stem("chunk-0-1.bin")
-    ('a/chunk-0-1', 'chunk-0-1')
+    >>> stem("a/chunk-0-1.zstd.bin"), stem("chunk-0-1.zstd:9.bin"), stem("chunk-0-1.bin")
+    ('a/chunk-0-1', 'chunk-0-1', 'chunk-0-1')
     """
-    return path.removesuffix(PACKED).removesuffix(".bin")
+    return _PACKED.sub("", path).removesuffix(".bin")
 
 
 def parse_index(store: Store, path: str) -> dict[str, Chunk]:

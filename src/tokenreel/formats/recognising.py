@@ -131,22 +131,36 @@ def shards_of(
     seen = recognise(store, entries)
     if not seen.waiting:
         return list(seen.found)
-    first = seen.waiting[0].files[0]
-    module = importlib.import_module(PROVED_BY[seen.waiting[0].format])
-    given = None if dtype is None else np.dtype(dtype)
-    told = next((name for name in module.GIVEN if given is not None and given == np.dtype(name)), None)
-    if given is None and vocab is not None:
-        told = module.prove(store, first, vocab)
+    first = seen.waiting[0]
+    told = told_dtype(store, first, dtype, vocab)
     if told is None:
-        found = given.name if given is not None else f"a vocabulary of {vocab}, which fits several or none"
+        found = np.dtype(dtype).name if dtype is not None else f"a vocabulary of {vocab}, which fits several or none"
         raise FormatError(
             "FLT001",
-            path=f"{store.root.rstrip('/')}/{first}",
-            expected=f"--dtype {' or '.join(module.GIVEN)}, or --vocab where that proves one",
-            found=None if given is None and vocab is None else found,
+            path=f"{store.root.rstrip('/')}/{first.files[0]}",
+            expected=f"--dtype {' or '.join(given_for(first))}, or --vocab where that proves one",
+            found=None if dtype is None and vocab is None else found,
             hint='tokenreel.open(PATH, dtype="uint16"), or dtype = "uint16" in the [[corpus]] of a run file',
         )
     return [settled(shard, told) for shard in seen.found]
+
+
+def given_for(shard: Found) -> tuple[str, ...]:
+    """Return the dtypes that may be given for a shard that waits for its own."""
+    names: tuple[str, ...] = importlib.import_module(PROVED_BY[shard.format]).GIVEN
+    return names
+
+
+def told_dtype(store: Store, shard: Found, dtype: npt.DTypeLike | None, vocab: int | None) -> str | None:
+    """Return the dtype of a shard that waits for it: the one given, else the one that `vocab` proves; None for neither."""
+    import numpy as np
+
+    if dtype is not None:
+        return next((name for name in given_for(shard) if np.dtype(dtype) == np.dtype(name)), None)
+    if vocab is None:
+        return None
+    proved: str | None = importlib.import_module(PROVED_BY[shard.format]).prove(store, shard.files[0], vocab)
+    return proved
 
 
 def settled(shard: Found, dtype: str) -> Found:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tokenreel.errors import TokenreelError
 from tokenreel.formats import Found
-from tokenreel.formats.raw import WIDTHS, prove_dtype
-from tokenreel.formats.recognising import recognise, settled
+from tokenreel.formats.recognising import given_for, recognise, settled, told_dtype
 from tokenreel.formats.registry import format_named
 from tokenreel.verify.finding import Findings
 
@@ -51,14 +48,14 @@ def shards_there(
         return list(seen.found)
     if built or manifest is not None:
         return [_half(shard) for shard in seen.found]
-    told = _told(store, seen.waiting[0], dtype, vocab)
+    told = told_dtype(store, seen.waiting[0], dtype, vocab)
     if told is not None:
         return [settled(shard, told) for shard in seen.found]
     for shard in seen.waiting:
         findings.error(
             "FLT001",
             path=shard.files[0],
-            expected=f"--dtype {' or '.join(WIDTHS)}, or --vocab where that proves one",
+            expected=f"--dtype {' or '.join(given_for(shard))}, or --vocab where that proves one",
             found=None if dtype is None and vocab is None else "what was given fits both, or neither",
         )
     return [shard for shard in seen.found if shard not in seen.waiting]
@@ -97,19 +94,6 @@ def _as_recorded(
         if one.format == manifest.shard_format and one.name not in names and not taken.intersection(one.files)
     ]
     return [*listed, *more]
-
-
-def _told(store: Store, first: Found, dtype: npt.DTypeLike | None, vocab: int | None) -> str | None:
-    given = np.dtype(dtype) if dtype is not None else None
-    if given is not None:
-        return given.name if given.name in WIDTHS else None
-    if vocab is None:
-        return None
-    reader = store.reader(first.files[0])
-    try:
-        return prove_dtype(reader, vocab)
-    finally:
-        reader.close()
 
 
 def recorded_splits(
