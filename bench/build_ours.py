@@ -108,7 +108,7 @@ def profile(recipe: str, out: str) -> dict[str, Any]:
     from sampling import sample
 
     import tokenreel
-    from tokenreel.build import build as build_here
+    from tokenreel.build.run import build as build_here
 
     _, spent, total = sample(lambda: build_here(recipe, out=out, in_process=True), Path(tokenreel.__file__).parent)
     return {"spent": spent, "total": total}

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.build.making import CORPUS, leftovers, run, tokenizer_file, tree, write_jsonl, write_recipe
-from tokenreel.build import build
+from tokenreel.build.run import build
 from tokenreel.errors import ManifestError, StorageError, TokenreelError
 
 

@@ -15,8 +15,8 @@ import xxhash
 
 import tokenreel
 from tests.build.making import CORPUS, leftovers, run, tokenizer_file, tree, write_jsonl, write_recipe
-from tokenreel.build import build
 from tokenreel.build.report import read_log
+from tokenreel.build.run import build
 from tokenreel.corpus.documents import documents_digests, file_digest
 from tokenreel.corpus.manifest import parse_manifest
 from tokenreel.corpus.receipts import Complete, RunConfig, Stats, parse_as, parse_receipt, sum_receipts

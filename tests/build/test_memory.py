@@ -13,7 +13,7 @@ from tests.build.making import CORPUS, tokenizer_file, write_recipe
 
 MEASURED = """
 import resource, sys
-from tokenreel.build import build
+from tokenreel.build.run import build
 report = build(sys.argv[1], sys.argv[2], in_process=True)
 print(report.engine.split()[0], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

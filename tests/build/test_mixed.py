@@ -13,11 +13,12 @@ import tokenreel
 from tests.build.making import tokenizer_file
 from tests.build.mixed_runs import EVAL, all_files, build, json_of, records, sources, text, whole
 from tests.build.mixes import write_records
+from tokenreel.build import build as front_door
 from tokenreel.build import dedup
 from tokenreel.build.explain import explain
 from tokenreel.cli.main import main
 from tokenreel.corpus.splits import HashMod, SplitInput
-from tokenreel.errors import ManifestError, RecipeError, SourceError
+from tokenreel.errors import ManifestError, RecipeError, SourceError, UsageError
 from tokenreel.text import load_tokenizer
 from tokenreel.verify import verify
 
@@ -164,6 +165,40 @@ def test_a_source_that_would_lose_too_much_stops_the_build(tmp_path: Path) -> No
     assert [one["dropped"] for one in report.record["sources"]] == [{}, {"dedup/exact": 11}]
 
 
+def test_an_unfinished_mix_says_which_key_of_staged_parts_is_another(tmp_path: Path) -> None:
+    rows = [{"text": ""}, *records("a", 3)]
+    write_records(tmp_path / "in/a.jsonl", rows)
+    tables = [{"name": "a", "paths": ["in/a.jsonl"]}]
+    common: dict[str, Any] = {"source": tables, "dedup": {"max_removal": 0.0}}
+    write_records(tmp_path / "in/a.jsonl", [*rows, rows[1]])
+    with pytest.raises(SourceError, match="SRC030"):
+        build(tmp_path, whole(tmp_path, **common))
+    with pytest.raises(ManifestError, match=r"MAN010 .*recipe.gate differs|MAN010 .*length of recipe.gate"):
+        build(tmp_path, whole(tmp_path, gate=[{"kind": "characters", "min": 2}], **common))
+    build(tmp_path, whole(tmp_path, source=tables, dedup={"max_removal": 0.5}))
+
+
+def test_one_function_builds_recipes_of_both_kinds(tmp_path: Path) -> None:
+    tokenizer_file(tmp_path)
+    write_records(tmp_path / "in/a.jsonl", records("a", 4))
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[tokenizer]\npath = "tokenizer.json"\neod = "<eod>"\n[[source]]\nname = "a"\npaths = ["in/*"]\n')
+    plain = front_door(recipe, tmp_path / "plain", in_process=True)
+    mixed = front_door(recipe, tmp_path / "mix", overrides=["merge.how=sequential"], in_process=True)
+    planned = front_door(recipe, tmp_path / "none", overrides=["merge.how=sequential"], dry_run=True)
+    assert [type(one).__name__ for one in (plain, mixed, planned)] == ["BuildReport", "MixReport", "MixPlan"]
+    for one in (plain, mixed, planned):
+        assert one.lines()
+        assert one.as_dict()["name"] == "corpus"
+    assert not (tmp_path / "none").exists()
+    digests = [tokenreel.open(tmp_path / name).identity().digest for name in ("plain/train", "mix")]
+    assert digests[0] == digests[1]
+    for options in ({"workers": 0}, {"built_at": "yesterday"}):
+        for overrides in ([], ["merge.how=sequential"]):
+            with pytest.raises(UsageError, match="USE003"):
+                front_door(recipe, tmp_path / "none", overrides=overrides, **options)
+
+
 def test_keys_that_wait_on_disk_give_the_same_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = whole(tmp_path)
     build(tmp_path, recipe)
@@ -268,7 +303,8 @@ def test_the_command_builds_explains_and_prints_json(tmp_path: Path, capsys: pyt
     [
         ({"layout": "ounce", "output": {"format": "megatron-v1"}}, "output.format"),
         ({"output": {"format": "llmc-v1", "dtype": "int32"}}, "output.dtype"),
-        ({"output": {"format": "litdata"}}, "stand alone"),
+        ({"output": {"format": "hobbylm-v1"}}, "a layout of their own"),
+        ({"output": {"format": "levanter", "dtype": "uint16"}}, "output.dtype"),
         ({"split": {"rule": "by-id", "ids": []}, "merge": {"how": "sideways"}}, "merge.how"),
     ],
 )

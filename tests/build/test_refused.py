@@ -14,7 +14,7 @@ import pytest
 
 from tests.build.making import run
 from tests.build.test_build import eleven_recipe
-from tokenreel.build import build
+from tokenreel.build.run import build
 from tokenreel.errors import ManifestError, StorageError, TokenreelError
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from tests.build.making import run, tree, write_jsonl
 from tests.build.test_build import eleven_recipe
-from tokenreel.build import build
 from tokenreel.build.report import read_log
+from tokenreel.build.run import build
 from tokenreel.build.settings import first_difference
 from tokenreel.errors import ManifestError
 

@@ -19,8 +19,8 @@ import pytest
 
 from tests.build.making import CORPUS, leftovers, run, start, tokenizer_file, tree, write_jsonl, write_recipe
 from tests.build.test_build import eleven_recipe
-from tokenreel.build import build
 from tokenreel.build.lock import build_lock, shared_lock
+from tokenreel.build.run import build
 from tokenreel.corpus.receipts import dump, parse_receipt, seal
 from tokenreel.errors import IncompleteError, StorageError
 from tokenreel.store import dumps_canonical

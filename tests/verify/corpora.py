@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenreel.build import build
+from tokenreel.build.run import build
 from tokenreel.formats.megatron_write import MegatronWriter
 from tokenreel.store import MemoryStore
 

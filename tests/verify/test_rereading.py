@@ -10,8 +10,8 @@ import pytest
 
 from tests.verify.corpora import files_of
 from tests.verify.test_forged import put, resealed, said
-from tokenreel.build import build
 from tokenreel.build.rereading import source_reader
+from tokenreel.build.run import build
 from tokenreel.errors import SplitError, UsageError
 from tokenreel.store import dumps_canonical
 from tokenreel.verify import Report, verify

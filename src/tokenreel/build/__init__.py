@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tokenreel.build.mix_report import MixReport
     from tokenreel.build.report import BuildReport
-    from tokenreel.build.routes import build_mix
-    from tokenreel.build.run import build
+    from tokenreel.build.routes import build, build_mix
+    from tokenreel.build.staging_dry import MixPlan
 
-_HOME = {"BuildReport": "report", "MixReport": "mix_report", "build": "run", "build_mix": "routes"}
+_HOME = {
+    "BuildReport": "report",
+    "MixPlan": "staging_dry",
+    "MixReport": "mix_report",
+    "build": "routes",
+    "build_mix": "routes",
+}
 
-__all__ = ["BuildReport", "MixReport", "build", "build_mix"]
+__all__ = ["BuildReport", "MixPlan", "MixReport", "build", "build_mix"]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ from tokenreel.build.contamination import Words, grams_of, overlap, word_items
 from tokenreel.build.evals import load_eval
 from tokenreel.build.mix_merge import KEPT
 from tokenreel.build.staging_parts import batch_ids
+from tokenreel.corpus.mix_records import AUDIT_FORMAT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from tokenreel.build.mix_table import Staged
     from tokenreel.config.mixed import DecontaminateTable
 
-AUDIT_FORMAT = "tokenreel-audit-1"
 EVIDENCE = 1000
 """Pairs of document and item that the report shows of each set, in merged order."""
 NORMALISED = "lower case; runs of letters and digits"

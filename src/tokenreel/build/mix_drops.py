@@ -16,6 +16,7 @@ from tokenreel.build.mix_merge import EVAL, KEPT, RULES
 from tokenreel.build.staging_parts import part_stem, source_folder
 from tokenreel.build.staging_write import ArrowWriter, dropped_batch, dropped_schema
 from tokenreel.build.text_batches import Dropped
+from tokenreel.corpus.mix_records import STAGES
 from tokenreel.corpus.receipts import FileEntry
 from tokenreel.hashing import sha256_file
 from tokenreel.store import write_bytes_atomic
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from tokenreel.build.mix_merge import Merged
     from tokenreel.build.mix_table import Staged
 
-STAGES = "stages"
 _ROWS = 1 << 14
 
 

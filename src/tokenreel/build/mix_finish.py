@@ -11,7 +11,8 @@ import numpy as np
 
 from tokenreel.build.finish import check_files
 from tokenreel.corpus.manifest import BoundaryRecord, Manifest, ShardRecord, SplitRecord, dump_manifest
-from tokenreel.corpus.opening import MANIFEST, MIX_COMPLETE, MIX_CONFIG
+from tokenreel.corpus.mix_records import COMPLETE, COMPLETE_FORMAT, CONFIG, RECORD
+from tokenreel.corpus.opening import MANIFEST
 from tokenreel.corpus.receipts import FileEntry
 from tokenreel.corpus.statistics import StatisticsCounter
 from tokenreel.errors import ManifestError, TokenreelError
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from tokenreel.build.mix_target import MixTarget
     from tokenreel.build.mix_write import WrittenShard
 
-CONFIG, RECORD, COMPLETE = MIX_CONFIG, "mix.json", MIX_COMPLETE
-COMPLETE_FORMAT = "tokenreel-mix-complete-1"
 _BATCH = 1 << 20
 
 
@@ -65,6 +64,9 @@ def recognised(ending: MixEnding) -> list[Found]:
         there = next((by_file[file.path] for file in one.finished.files if file.path in by_file), None)
         if there is None:
             raise ManifestError("MAN013", path=ending.out / one.finished.name, expected="a shard", found="none")
+        name = one.finished.name + ending.target.inside
+        if there.name != name:
+            raise ManifestError("MAN013", "the name of a shard", path=ending.out, expected=name, found=there.name)
         out.append(there)
     planned = {one.name for one in out}
     for stray in found:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-ATTRIBUTION, MIX_PLAN = "ATTRIBUTION.md", "MIX_PLAN.md"
-
 
 def attribution(name: str, sources: Sequence[Mapping[str, Any]], origins: Mapping[str, str]) -> str:
     """Return the page of licences and transformations; `origins` say where each source is from.

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tokenreel.build.mix_table import Staged
     from tokenreel.config.mixed import MixedRecipe
     from tokenreel.corpus.splits import SplitRule
-    from tokenreel.formats.writing import WriteOptions, Writing
+    from tokenreel.formats.writing import Holds, WriteOptions, Writing
 
 FORMATS = {"native": "megatron-v1", "ounce": "ounce-v1", "hobbylm": "hobbylm-v1"}
 VALIDATION = {"native": "validation", "ounce": "val", "hobbylm": "val"}
@@ -87,10 +88,23 @@ def plan_shards(
             continue
         split = "" if isinstance(rule, NoSplit) else names[held]
         target = recipe.output.shard_tokens.val if held else recipe.output.shard_tokens.train
-        limit = writing.holds.shard_tokens
+        limit = most_tokens(writing.holds, options.dtype)
         cuts = list(_named(staged, chosen, recipe.layout, split, target, limit, writing, options))
         out += sorted(cuts, key=lambda one: f"{one.folder}{one.name}".encode())
     return [MixShard(k, one.split, one.folder, one.name, one.documents) for k, one in enumerate(out)]
+
+
+def most_tokens(holds: Holds, dtype: str) -> int | None:
+    """Return the most tokens that a shard of a format may have, None without a limit.
+
+    >>> from tokenreel.formats.writing import Holds
+    >>> most_tokens(Holds(table=True, empty=True, largest_id=65535, dtypes=("uint16",), shard_bytes=100), "uint16")
+    50
+    """
+    limits = [] if holds.shard_tokens is None else [holds.shard_tokens]
+    if holds.shard_bytes is not None:
+        limits.append(holds.shard_bytes // np.dtype(dtype).itemsize)
+    return min(limits, default=None)
 
 
 def _named(
@@ -116,8 +130,21 @@ def _named(
     else:
         folder = f"shards/{split}/" if split else "shards/"
     name: Any = writing.shard_name or (lambda k, _: f"shard_{k:06d}")
-    for k, run in enumerate(cut(staged, documents, target, limit)):
-        yield MixShard(0, split, folder, name(k, options), run)
+    runs = list(cut(staged, documents, target, limit))
+    for given, run in zip(in_order([name(k, options) for k in range(len(runs))]), runs, strict=True):
+        yield MixShard(0, split, folder, given, run)
+
+
+def in_order(names: list[str]) -> list[str]:
+    """Return names whose byte order is theirs: where it is not, the numbers that they end with get leading zeros.
+
+    >>> in_order(["chunk-0-0", "chunk-0-1"]), in_order([f"c-{k}" for k in range(11)])[1:3]
+    (['chunk-0-0', 'chunk-0-1'], ['c-01', 'c-02'])
+    """
+    if sorted(names, key=str.encode) == names:
+        return names
+    width = len(str(len(names) - 1))
+    return [re.sub(r"\d+$", lambda found: found[0].zfill(width), name) for name in names]
 
 
 def cut(staged: Staged, documents: I32, target: int, limit: int | None = None) -> Iterator[I32]:

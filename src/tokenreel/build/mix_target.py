@@ -30,6 +30,11 @@ class MixTarget:
     vocab: int
 
     @property
+    def inside(self) -> str:
+        """What readers add to the name of a shard that is a folder."""
+        return "/input_ids" if self.format == "levanter" else ""
+
+    @property
     def boundary(self) -> Boundary:
         """What stands around every document."""
         return self.options.boundary
@@ -64,10 +69,12 @@ def target_of(recipe: MixedRecipe, settings: Settings) -> MixTarget:
         expected = f"one of {', '.join(able)} that holds the id {largest}"
         raise RecipeError("RCP006", "output.dtype", expected=expected, found=said or settings.dtype)
     row, writing, dtypes = fitting[0]
-    if recipe.layout == "native" and writing.finish_folder is not None and row.name != "ounce-v1":
-        # Files of a whole folder have no place among shards of two splits.
-        hint = "build megatron-v1, then tokenreel convert"
-        raise RecipeError("RCP006", "output.format: shards that stand alone", found=row.name, hint=hint)
+    if recipe.layout == "native" and row.name == FORMATS["hobbylm"]:
+        # Its tables are those of sources.
+        hint = 'layout = "hobbylm"'
+        raise RecipeError(
+            "RCP006", "output.format: files by source are a layout of their own", found=row.name, hint=hint
+        )
     dtype = settings.dtype if settings.dtype in dtypes else dtypes[0]
     lead = recipe.tokenizer.eod_at == "begin"
     ids = (settings.eod_id,)

@@ -66,6 +66,8 @@ class MixWriting:
     """SHA-256 of everything that decides the shards' bytes."""
     hidden: bool = False
     """Whether lines of documents wait in a hidden file beside each shard until the tables are written from them."""
+    inside: str = ""
+    """What readers call a shard has this at its end: the array in the folder that a shard of Levanter's is."""
 
 
 def write_shards(
@@ -202,7 +204,7 @@ class _Rows:
             _word(list(staged.names), staged.source_of(documents)),
             _one(table.column("upstream_id")).cast(pa.large_string()),
             _word([shard.split], np.zeros(count)),
-            _word([shard.folder + shard.name], np.zeros(count)),
+            _word([shard.folder + shard.name + self._mix.inside], np.zeros(count)),
             pa.array(np.arange(self._hasher.rows, self._hasher.rows + count)),
             pa.array(lengths),
             pa.array(_metadata(table, lengths), pa.large_string()),

@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 import numpy as np
 
+from tokenreel.build.choosing import SMALL_BYTES
 from tokenreel.build.lock import absent, build_lock, nothing_left
 from tokenreel.build.mix_audit import audit, load_evals
-from tokenreel.build.mix_drops import STAGES, write_stages
+from tokenreel.build.mix_drops import write_stages
 from tokenreel.build.mix_finish import (
-    COMPLETE,
-    CONFIG,
-    RECORD,
     MixEnding,
     complete,
     completed,
@@ -35,7 +33,7 @@ from tokenreel.build.mix_finish import (
 from tokenreel.build.mix_merge import EVAL, merge
 from tokenreel.build.mix_options import assumptions, steps_said
 from tokenreel.build.mix_ounce import write_ounce_manifest
-from tokenreel.build.mix_pages import ATTRIBUTION, MIX_PLAN, attribution, mix_plan
+from tokenreel.build.mix_pages import attribution, mix_plan
 from tokenreel.build.mix_report import MixReport
 from tokenreel.build.mix_shards import plan_shards
 from tokenreel.build.mix_stats import source_facts
@@ -51,12 +49,25 @@ from tokenreel.build.staging_settings import choose_mixed, settle_mixed
 from tokenreel.build.text_batches import open_source
 from tokenreel.corpus.documents import DOCUMENTS
 from tokenreel.corpus.manifest import parse_manifest
+from tokenreel.corpus.mix_records import (
+    ATTRIBUTION,
+    AUDIT,
+    COMPLETE,
+    CONFIG,
+    CONFIG_FORMAT,
+    MIX_PLAN,
+    RECORD,
+    RECORD_FORMAT,
+    STAGE,
+    STAGES,
+)
 from tokenreel.corpus.opening import MANIFEST
 from tokenreel.corpus.splits import SplitRule, split_rule
 from tokenreel.errors import ManifestError, SourceError, TokenreelError
 from tokenreel.hashing import sha256_file
 from tokenreel.store import dumps_canonical, loads_strict, remove_leftovers, write_bytes_atomic
 from tokenreel.store.atomic import make_folder, read_error, write_error
+from tokenreel.text.recheck import recheck_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,10 +83,11 @@ if TYPE_CHECKING:
     from tokenreel.config.mixed import MixedRecipe
 
 MIX_VERSION = 1
-CONFIG_FORMAT, RECORD_FORMAT = "tokenreel-mix-config-1", "tokenreel-mix-1"
-STAGE, AUDIT, TOKENIZER = "stage", "audit.json", "tokenizer"
+TOKENIZER = "tokenizer"
 _ANOTHER = "build into another folder with --out, or remove this one"
 _FIXED = ("stages", "tokenizer", "layout", "split_rule", "shard_format", "dtype")
+_STAGING = ("normalise", "gate", "tokenizer", "documents", "dedup", "decontaminate", "source")
+"""Tables that staged parts depend on, those of one key before those of many."""
 _OURS = frozenset({STAGE, STAGES, JOURNAL, "receipts", TOKENIZER})
 
 
@@ -84,7 +96,6 @@ def run_mixed(
     folder: Path,
     out: Path,
     *,
-    recipe_path: str | os.PathLike[str] | None = None,
     workers: int = 1,
     built_at: str | None = None,
     progress: Callable[[int, int | None, int], None] | None = None,
@@ -97,7 +108,6 @@ def run_mixed(
     another recipe or other inputs, MAN014 something else; `SourceError`: SRC030 a source would lose too much, SRC040,
     SRC042 nothing stays.
     """
-    del recipe_path
     began = time.monotonic()
     _check_folder(out)
     rule = split_rule(*rule_and_options(cast("Recipe", recipe), folder))
@@ -158,6 +168,8 @@ class _Mix:
     settings: Settings
     target: MixTarget
     rule: SplitRule
+    engine: str = ""
+    """What texts are encoded with, known when staging begins."""
 
     @property
     def threads(self) -> int:
@@ -229,10 +241,15 @@ class _Mix:
         path = self.out / CONFIG
         if not path.exists():
             return
-        said, wanted = loads_strict(path.read_bytes(), path), loads_strict(now)
+        both = loads_strict(path.read_bytes(), path), loads_strict(now)
+        said, wanted = both
         if not (self.out / COMPLETE).exists():
-            said, wanted = ({key: one.get(key) for key in _FIXED} for one in (said, wanted))
+            said, wanted = ({key: one.get(key) for key in _FIXED} for one in both)
         different = first_difference(said, wanted)
+        if different is not None and different[0].startswith("stages."):
+            # A hash says nothing to people: what it stands for does.
+            before, after = ({key: one["recipe"].get(key) for key in _STAGING} for one in both)
+            different = first_difference(before, after, "recipe") or different
         if different is not None:
             place, before, after = different
             raise ManifestError("MAN010", f"{place} differs", path=path, expected=before, found=after, hint=_ANOTHER)
@@ -271,12 +288,13 @@ class _Mix:
             if self.progress is not None:
                 self.progress(done[0], None, done[1])
 
+        self.engine = choose_mixed(self.recipe, self.folder, self.settings).name
         return stage_all(
             self.recipe,
             self.folder,
             self.out / STAGE,
             self.settings,
-            engine=choose_mixed(self.recipe, self.folder, self.settings).name,
+            engine=self.engine,
             workers=self.workers,
             watch=hear,
             stall=self.stall,
@@ -299,9 +317,12 @@ class _Mix:
         mode: Any = (
             "text" if self.recipe.tokenizer.special_in_text == "error" else self.recipe.tokenizer.special_in_text
         )
-        found = open_engine(self.settings.tok, self.settings.tok.reference, special_in_text=mode).encode_counted(
-            pa.array(texts, pa.large_string())
-        )
+        array = pa.array(texts, pa.large_string())
+        # Of a few items the reference is done before another engine is open.
+        engine = self.settings.tok.reference if array.nbytes < SMALL_BYTES else self.engine
+        encoder = open_engine(self.settings.tok, engine, special_in_text=mode)
+        found = encoder.encode_counted(array)
+        recheck_batch(encoder, found.texts, found.ids, found.lengths, one_in=self.recipe.tokenizer.recheck)
         return found.ids, np.concatenate(([0], np.cumsum(found.lengths))).astype(np.int64)
 
     def _written(
@@ -316,7 +337,9 @@ class _Mix:
         }
         plan = hashlib.sha256(dumps_canonical(pinned)).hexdigest()
         hidden = target.format == "hobbylm-v1"
-        mix = MixWriting(out, staged, target.writing, target.options, self.settings.eod_id, target.lead, plan, hidden)
+        mix = MixWriting(
+            out, staged, target.writing, target.options, self.settings.eod_id, target.lead, plan, hidden, target.inside
+        )
         written = write_shards(mix, shards, self.threads)
         extra = self._tables(shards, written)
         tokenizer = dict(config["tokenizer"])
@@ -383,12 +406,20 @@ class _Mix:
                 if shard.folder == folder
             ]
             out += [f"{folder}{file.path}" for file in finish(self.out / folder, mine, self.target.options)]
+        if self.recipe.layout == "native":
+            self._clear_shards({*out, *(file.path for one in written for file in one.finished.files)})
         for path in self.out.rglob("*_index.json"):
             # Of a source that had documents under an earlier merge.
             for table in (path, path.with_name(path.name.removesuffix("_index.json") + "_docs.jsonl")):
                 if table.relative_to(self.out).as_posix() not in out:
                     remove(table)
         return out
+
+    def _clear_shards(self, planned: set[str]) -> None:
+        """Remove what an earlier merge left among shards: an index of files that are gone would be read."""
+        for path in (self.out / "shards").rglob("*"):
+            if path.is_file() and path.relative_to(self.out).as_posix() not in planned:
+                remove(path)
 
     def _tokenizer_file(self) -> list[str]:
         if self.settings.spec.kind == "bytes":

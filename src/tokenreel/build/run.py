@@ -13,10 +13,10 @@ import hashlib
 import os
 import time
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokenreel.build.asked import Asked, check_asked
 from tokenreel.build.choosing import check_engine, choose
 from tokenreel.build.finish import MANIFEST, Ending, finish
 from tokenreel.build.inputs import HashedInput, hash_inputs, input_event
@@ -52,7 +52,7 @@ from tokenreel.config import Recipe, load_recipe
 from tokenreel.corpus.manifest import parse_manifest
 from tokenreel.corpus.receipts import Receipt, RunConfig, Stats, dump, sum_receipts
 from tokenreel.corpus.splits import ById, SplitRule, split_rule
-from tokenreel.errors import ManifestError, RecipeError, StorageError, TokenreelError, UsageError
+from tokenreel.errors import ManifestError, StorageError, TokenreelError, UsageError
 from tokenreel.store import loads_strict, write_bytes_atomic
 from tokenreel.store.atomic import read_error, write_error
 from tokenreel.text import EngineChoice, TokenizerSpec, train_bpe
@@ -93,18 +93,11 @@ def build(
     and the same call goes on. A build that is refused before it begins leaves nothing.
     """
     began = time.monotonic()
-    if workers is not None and workers < 1:
-        raise UsageError("USE003", "workers", expected="1 or more", found=workers, hint="leave it out for all cores")
-    check_date(built_at)
+    check_asked(workers, built_at)
     loaded = load_recipe(recipe, overrides)
-    folder = Path(recipe).parent
-    place = Path(out) if out is not None else None
-    if place is None:
-        if loaded.output.folder is None:
-            raise RecipeError("RCP007", path=recipe, hint="tokenreel build RECIPE --out DIR")
-        place = folder / loaded.output.folder
-    processes = 0 if in_process else cores() if workers is None else workers
-    run = _Run(loaded, recipe, folder, place, processes, built_at, progress, stall)
+    asked = Asked.of(recipe, out, loaded.output.folder, workers, in_process=in_process)
+    place = asked.place()
+    run = _Run(loaded, recipe, asked.folder, place, asked.processes, built_at, progress, stall)
     try:
         report = run.plan_only() if dry_run else run.whole()
     except OSError as error:
@@ -114,20 +107,6 @@ def build(
         at = Path(os.fsdecode(error.filename or place))
         raise (write_error if at.is_relative_to(place) else read_error)(at, error) from error
     return replace(report, seconds=time.monotonic() - began)
-
-
-def check_date(text: str | None) -> None:
-    """Raise `UsageError` (USE003) for a date that is not one of ISO 8601."""
-    try:
-        datetime.fromisoformat(text or "2000-01-01")
-    except ValueError:
-        expected = "a date or time of ISO 8601, as 2026-11-30"
-        raise UsageError("USE003", "built_at", expected=expected, found=text, hint="date -u +%F") from None
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(slots=True)

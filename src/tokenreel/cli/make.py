@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tokenreel.cli import options
 from tokenreel.cli.output import print_json, print_line
 from tokenreel.cli.progress import Progress
-
-if TYPE_CHECKING:
-    from tokenreel.build.routes import Report
 
 
 def register(app: typer.Typer) -> None:
@@ -71,7 +68,7 @@ def build_command(
 ) -> None:
     """Build a corpus from text. Killed at any moment and run again, it ends with the same bytes."""
     from tokenreel.build import build
-    from tokenreel.build.routes import build_mix, explain_in, is_mix
+    from tokenreel.build.routes import explain_in
 
     options.checked_workers(workers)
     options.checked_date(built_at)
@@ -86,10 +83,8 @@ def build_command(
         for fate in fates:
             print_line(fate.line())
         return
-    report: Report
     with Progress("build", progress.value, as_json=json) as bar:
-        way = build_mix if is_mix(recipe, overrides) else build
-        report = way(
+        report = build(
             recipe, out=out, workers=workers, overrides=overrides, dry_run=dry_run, built_at=built_at, progress=bar
         )
     if json:

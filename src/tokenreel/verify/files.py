@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tokenreel.corpus.layout import split_of
 from tokenreel.corpus.opening import MIX_COMPLETE
+from tokenreel.verify.mix_names import named_by_mix
 from tokenreel.verify.target import (
     BUILD_LOG,
     COMPLETE,
@@ -77,7 +78,7 @@ def check_unnamed(target: Target, findings: Findings) -> bool:
     manifest_only = target.manifest is not None and not target.built
     if not target.built and (target.manifest is None or target.manifest.value is None):
         return False
-    named = {record.path for _, record in named_files(target)}
+    named = {record.path for _, record in named_files(target)} | named_by_mix(target)
     shard_files = {path for found in target.files for path in found.files}
     for path in target.sizes:
         if path in named or path in target.receipts or path in _LAYOUT_FILES:

@@ -10,6 +10,7 @@ from tokenreel.verify.agreement import check_agreement, check_lossless, check_sh
 from tokenreel.verify.attested import check_sizes
 from tokenreel.verify.files import check_layout, check_mix, check_named, check_parts, check_unnamed, tokenizer_file
 from tokenreel.verify.manifest import check_manifest
+from tokenreel.verify.mixes import RECORD_CODES, check_mix_records, is_mix
 from tokenreel.verify.pairs import check_dtype_rule, check_dtypes, check_names, check_structure, tell_notices
 from tokenreel.verify.receipts import check_inputs, check_receipt_shards, check_receipts
 from tokenreel.verify.totals import check_complete, check_spelling, check_stats, check_tokenizer
@@ -89,6 +90,7 @@ RULES: tuple[Rule, ...] = (
         check_mix,
         lambda target: MIX_CONFIG in target.sizes,
     ),
+    Rule("records of a mix against each other and what they name", RECORD_CODES, check_mix_records, is_mix),
     Rule(
         "receipts: sums, sizes, files, run_config.json",
         ("MAN003", "MAN012", "MAN044", "MAN049", "MAN064"),

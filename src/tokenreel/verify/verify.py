@@ -12,6 +12,7 @@ from tokenreel.verify.contents import check_contents, check_inside, ends_hint
 from tokenreel.verify.digests import check_hashes, check_identities, wanted_identities
 from tokenreel.verify.documents import check_documents, check_documents_quick
 from tokenreel.verify.finding import Findings
+from tokenreel.verify.mixes import check_mix_hashes
 from tokenreel.verify.options import known_dtype
 from tokenreel.verify.report import Report
 from tokenreel.verify.rules import RULES
@@ -248,6 +249,7 @@ def _check_contents(target: Target, findings: Findings, options: Options, read: 
     if options.level == "full":
         checks.run("SHA-256 of every file that is named", ("MAN040",), lambda: check_hashes(target, read, findings))
         checks.run("checksums that others recorded", ("MAN040",), lambda: check_sums(target, read, findings))
+        checks.run("files that records of a mix name", ("MAN040",), lambda: check_mix_hashes(target, read, findings))
         checks.run("identity of every split", ("MAN056",), lambda: check_identities(target, read, findings))
         checks.run(
             "largest ids and statistics of tokenreel.json", ("MAN052",), lambda: check_contents(target, read, findings)
