@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from tokenreel.errors import OrderError
 from tokenreel.order.protocol import Node, Order, fingerprint
-from tokenreel.order.stream import CHUNK, StreamOrder
+from tokenreel.order.ranges import CHUNK
+from tokenreel.order.stream import StreamOrder
 from tokenreel.spans import CorpusKey, Flag, SpanTable
 
 I64 = npt.NDArray[np.int64]
@@ -133,7 +134,7 @@ def test_spans_at_gives_any_samples_as_asked(order: StreamOrder, data: st.DataOb
 def test_chunks_are_the_range_in_blocks(first: int, count: int, block: int) -> None:
     order = StreamOrder.over(ListTable((100,)), 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokenreel.order.stream.CHUNK", block)
+        patch.setattr("tokenreel.order.ranges.CHUNK", block)
         found = list(order.chunks(first, first + count))
     assert [at for at, _ in found] == list(range(first, first + count, block))
     assert [row for _, table in found for row in rows(table)] == rows(order.spans(first, first + count))

@@ -17,6 +17,7 @@ from tokenreel.errors import FormatError, OrderError
 from tokenreel.index.arrays import read_array
 from tokenreel.index.laying import edges_of, owners_of, packed_entries
 from tokenreel.order.protocol import Hits, Node, fingerprint
+from tokenreel.order.ranges import blocks, check_range, no_components, own_samples
 
 if TYPE_CHECKING:
     import os
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     I64 = npt.NDArray[np.int64]
 
-CHUNK = 1 << 16
 STEP = 1 << 20
 ARRAYS = ("document_index", "sample_index", "shuffle_index")
 
@@ -211,21 +211,17 @@ class MegatronFilesOrder:
 
     def spans_at(self, samples: npt.ArrayLike) -> SpanTable:
         """Return any samples, in the order asked."""
-        wanted = np.asarray(samples, dtype=np.int64)
-        if wanted.size:
-            self._check(int(wanted.min()), int(wanted.max()) + 1)
+        wanted = own_samples(samples, self.length)
         ready = self._ready()
         return ready.laid.extents(ready.shuffle[wanted].astype(np.int64))
 
     def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
         """Yield blocks of at most 65,536 samples."""
-        self._check(i, j)
-        for first in range(i, j, CHUNK):
-            yield first, self.spans(first, min(j, first + CHUNK))
+        return blocks(self, i, j)
 
     def components_at(self, samples: npt.ArrayLike) -> npt.NDArray[np.int32]:
         """Return zeros: there is one component."""
-        return np.zeros(np.asarray(samples).shape, dtype=np.int32)
+        return no_components(samples)
 
     def locate(self, corpus: int, documents: npt.ArrayLike, lo: int, hi: int) -> Hits:
         """Return where documents occur among samples [lo, hi), by document as asked, then by sample.
@@ -284,8 +280,7 @@ class MegatronFilesOrder:
         return self.prepared
 
     def _check(self, i: int, j: int) -> None:
-        if not 0 <= i <= j <= self.length:
-            raise OrderError("ORD001", expected=f"0 <= i <= j <= {self.length}", found=f"[{i}, {j})")
+        check_range(i, j, self.length)
 
 
 def _ranges(low: I64, high: I64) -> I64:

@@ -8,17 +8,16 @@ any sample is computed from its number, and its inverse in closed form but for o
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from tokenreel.errors import OrderError
+from tokenreel.order.children import child_of, corpora_of, dearest, first_corpora, in_order, interleaved
 from tokenreel.order.levanter_keys import LevanterReplay, Trainer, component_keys, data_key, mix_and_shuffle_keys
 from tokenreel.order.levanter_mixture import FARTHEST, LevanterMixture, Stop
-from tokenreel.order.levanter_sequences import LevanterSequences, in_order, kept_of, sequences_of
+from tokenreel.order.levanter_sequences import LevanterSequences, kept_of, sequences_of
 from tokenreel.order.levanter_shuffle import LevanterShuffle, Shuffles
-from tokenreel.order.mix import COSTS, interleave
 from tokenreel.order.protocol import Hits, Node, fingerprint
 from tokenreel.spans import SpanTable
 
@@ -154,7 +153,7 @@ class LevanterOrder:
     @property
     def corpora(self) -> tuple[CorpusKey, ...]:
         """The components' corpora, one component after the other."""
-        return tuple(key for child in self.children for key in child.corpora)
+        return corpora_of(self.children)
 
     @property
     def row_tokens(self) -> int:
@@ -169,7 +168,7 @@ class LevanterOrder:
     @property
     def locate_cost(self) -> Literal["closed", "index", "scan"]:
         """That of the dearest component."""
-        return COSTS[max(COSTS.index(child.locate_cost) for child in self.children)]
+        return dearest(self.children)
 
     @property
     def fingerprint(self) -> str:
@@ -191,7 +190,7 @@ class LevanterOrder:
         """
         self.mixture.check_range(i, i)
         stages = self._stages_until(i)
-        firsts = self._first_corpora()
+        firsts = first_corpora(self.children)
         before = self.mixture.counts_before(-(-i // self.mixture.block)).tolist()
         used = []
         for c in sorted({c for _, counts in stages for c, _ in counts}):
@@ -219,9 +218,6 @@ class LevanterOrder:
             if start < i and (not out or out[-1][1] != held):
                 out.append((start, held))
         return out
-
-    def _first_corpora(self) -> list[int]:
-        return list(accumulate((len(child.corpora) for child in self.children), initial=0))
 
     # -- samples -------------------------------------------------------------------------------------------------------
 
@@ -256,19 +252,13 @@ class LevanterOrder:
     def spans_at(self, samples: npt.ArrayLike) -> SpanTable:
         """Return any samples, in the order asked."""
         component, sequence = self.sequences_at(samples)
-        firsts = np.array(self._first_corpora(), dtype=np.int64)
+        firsts = np.array(first_corpora(self.children), dtype=np.int64)
         if self._joint is not None:
             joint = self._edges[firsts[component]] + sequence
             corpus = np.searchsorted(self._edges, joint, side="right") - 1
             begin = (joint - self._edges[corpus]) * self.row_tokens
             return SpanTable.of(np.arange(len(begin) + 1), begin, self.row_tokens, corpus=corpus)
-        rows, tables, offsets = [], [], []
-        for c in np.unique(component).tolist():
-            mine = np.flatnonzero(component == c)
-            rows.append(mine)
-            tables.append(self.children[c].spans_of(sequence[mine]))
-            offsets.append(int(firsts[c]))
-        return interleave(len(component), rows, tables, offsets)
+        return interleaved(component, sequence, [child.spans_of for child in self.children], firsts.tolist())
 
     def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
         """Yield the mixture's blocks."""
@@ -301,16 +291,13 @@ class LevanterOrder:
         Cost: closed form, and one count over a block for every occurrence.
         """
         self.mixture.check_range(lo, hi)
-        firsts = self._first_corpora()
-        if not 0 <= corpus < firsts[-1]:
-            raise OrderError("ORD002", "a corpus", expected=f"0 .. {firsts[-1] - 1}", found=corpus)
-        c = int(np.searchsorted(firsts, corpus, side="right")) - 1
+        c, local = child_of(self.children, corpus)
         docs = np.asarray(documents, dtype=np.int64).reshape(-1)
         child, block = self.children[c], self.mixture.block
         low = int(self.mixture.counts_before(lo // block)[c])
         high = int(self.mixture.counts_before(-(-hi // block))[c]) if hi > lo else low
         end = high if child.length is None else child.length
-        hits = child.locate(corpus - firsts[c], docs, 0, end)
+        hits = child.locate(local, docs, 0, end)
         which, numbers = _turns(hits.sample, child.length, low, high, self.mixture.stop != "first_exhausted")
         sample = self.mixture.samples_of(c, numbers)
         for at, component, _ in self.overruns:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from tokenreel.errors import OrderError
+from tokenreel.order.children import child_of, corpora_of, dearest, first_corpora, in_order, interleaved
 from tokenreel.order.levanter_shuffle import NO_SHUFFLE, LevanterShuffle, Shuffles
-from tokenreel.order.mix import COSTS, interleave
 from tokenreel.order.protocol import Hits, Node, fingerprint
+from tokenreel.order.ranges import blocks, check_range, no_components, own_samples
 from tokenreel.order.stream import StreamOrder
 from tokenreel.spans import SpanTable
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     I64 = npt.NDArray[np.int64]
 
-CHUNK = 1 << 16
 FARTHEST = 1 << 62
 
 
@@ -108,7 +108,7 @@ class LevanterSequences:
     @property
     def corpora(self) -> tuple[CorpusKey, ...]:
         """The parts' corpora, one part after the other."""
-        return tuple(key for part in self.parts for key in part.corpora)
+        return corpora_of(self.parts)
 
     @property
     def row_tokens(self) -> int:
@@ -123,7 +123,7 @@ class LevanterSequences:
     @property
     def locate_cost(self) -> Literal["closed", "index", "scan"]:
         """That of the dearest part."""
-        return COSTS[max(COSTS.index(part.locate_cost) for part in self.parts)]
+        return dearest(self.parts)
 
     @property
     def plain(self) -> bool:
@@ -167,9 +167,7 @@ class LevanterSequences:
 
     def sequences_at(self, samples: npt.ArrayLike) -> I64:
         """Return which sequence of the parts, one behind the other, each sample is."""
-        asked = np.asarray(samples, dtype=np.int64).reshape(-1)
-        if asked.size:
-            self._check(int(asked.min()), int(asked.max()) + 1)
+        asked = own_samples(samples, self.length, FARTHEST).reshape(-1)
         return self._shuffles().sequences_at(0, asked)
 
     def spans(self, i: int, j: int) -> SpanTable:
@@ -189,28 +187,21 @@ class LevanterSequences:
         if self.plain and self.row_ahead == 0:
             begin = (sequences - edges[part]) * self.row_tokens
             return SpanTable.of(np.arange(len(sequences) + 1), begin, self.row_tokens, corpus=part)
-        rows, tables, offsets = [], [], []
-        for number in np.unique(part).tolist():
-            mine = np.flatnonzero(part == number)
-            rows.append(mine)
-            tables.append(self.parts[number].spans_at(sequences[mine] - edges[number]))
-            offsets.append(sum(len(one.corpora) for one in self.parts[:number]))
-        return interleave(len(sequences), rows, tables, offsets)
+        read = [one.spans_at for one in self.parts]
+        return interleaved(part, sequences - edges[part], read, first_corpora(self.parts))
 
     def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
         """Yield blocks of at most 65,536 samples."""
-        self._check(i, j)
-        for first in range(i, j, CHUNK):
-            yield first, self.spans(first, min(j, first + CHUNK))
+        return blocks(self, i, j)
 
     def components_at(self, samples: npt.ArrayLike) -> npt.NDArray[np.int32]:
         """Return zeros: it is one component."""
-        return np.zeros(np.asarray(samples).shape, dtype=np.int32)
+        return no_components(samples)
 
     def locate(self, corpus: int, documents: npt.ArrayLike, lo: int, hi: int) -> Hits:
         """Return where documents occur among samples [lo, hi), through the parts and the inverse of the shuffle."""
         self._check(lo, hi)
-        number, local = self._part_of(corpus)
+        number, local = child_of(self.parts, corpus)
         part, docs = self.parts[number], np.asarray(documents, dtype=np.int64).reshape(-1)
         first = int(self.edges[number])
         low, high = 0, part.length
@@ -226,14 +217,6 @@ class LevanterSequences:
         which = which[sort]
         return Hits(hits.document[which], place[sort], hits.extent[which], hits.begin[which], hits.length[which])
 
-    def _part_of(self, corpus: int) -> tuple[int, int]:
-        left = corpus
-        for number, part in enumerate(self.parts):
-            if 0 <= left < len(part.corpora):
-                return number, left
-            left -= len(part.corpora)
-        raise OrderError("ORD002", "a corpus", expected=f"0 .. {len(self.corpora) - 1}", found=corpus)
-
     def prepare(self, cache: object = None) -> LevanterSequences:
         """Return the component of prepared parts."""
         return replace(self, parts=tuple(part.prepare(cache) for part in self.parts))
@@ -245,13 +228,4 @@ class LevanterSequences:
         return Node(f"{self.name} [{length}, shuffle: {said}]", tuple(part.describe() for part in self.parts))
 
     def _check(self, i: int, j: int) -> None:
-        limit = FARTHEST if self.length is None else self.length
-        if not 0 <= i <= j <= limit:
-            raise OrderError("ORD001", expected=f"0 <= i <= j <= {limit}", found=f"[{i}, {j})")
-
-
-def in_order(asked: I64, documents: I64, samples: I64, extents: I64) -> I64:
-    """Return what sorts hits by document as asked, then by sample and extent."""
-    known, place = np.unique(asked, return_index=True)
-    sort: I64 = np.lexsort((extents, samples, place[np.searchsorted(known, documents)]))
-    return sort
+        check_range(i, j, self.length, FARTHEST)

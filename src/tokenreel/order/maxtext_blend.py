@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from tokenreel.errors import OrderError, UsageError
+from tokenreel.order.children import child_of, corpora_of, first_corpora, interleaved
 from tokenreel.order.maxtext_files import check_dispatch, check_enough
-from tokenreel.order.maxtext_npy import MaxTextNpyOrder, check_range
+from tokenreel.order.maxtext_npy import MaxTextNpyOrder
 from tokenreel.order.maxtext_spec import check_weights
 from tokenreel.order.megatron_dispatch import dispatch
 from tokenreel.order.protocol import Hits, Node, fingerprint
-from tokenreel.spans import SpanTable
+from tokenreel.order.ranges import blocks, check_range, own_samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,11 +28,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokenreel.order.maxtext_joined import Tables
-    from tokenreel.spans import CorpusKey
+    from tokenreel.spans import CorpusKey, SpanTable
 
     I64 = npt.NDArray[np.int64]
 
-CHUNK = 1 << 16
 MARGIN = 0.5
 """Percent of samples more than its share that each dataset is built for; fixed in a run, ``--margin`` in the builder."""
 COMPAT = {
@@ -203,7 +203,7 @@ class MaxTextBlendOrder:
     @property
     def corpora(self) -> tuple[CorpusKey, ...]:
         """The corpora of all datasets, in their order; one that is read twice is named twice."""
-        return tuple(key for child in self.children for key in child.corpora)
+        return corpora_of(self.children)
 
     @property
     def row_tokens(self) -> int:
@@ -270,45 +270,28 @@ class MaxTextBlendOrder:
         wanted = np.asarray(samples, dtype=np.int64).reshape(-1)
         pair = self.dispatch_pair()
         component = self.components_at(wanted)
-        parts, base = [], 0
-        for number, child in enumerate(self.children):
-            rows = np.flatnonzero(component == number)
-            if len(rows):
-                part = child.spans_at(np.asarray(pair.dataset_sample_index[wanted[rows]], dtype=np.int64))
-                parts.append((rows, base, part))
-            base += len(child.corpora)
-        return interleaved(len(wanted), parts)
+        number = np.asarray(pair.dataset_sample_index[wanted], dtype=np.int64)
+        read = [child.spans_at for child in self.children]
+        return interleaved(component, number, read, first_corpora(self.children))
 
     def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
         """Yield blocks of at most 65,536 samples."""
-        check_range(i, j, self.length)
-        for first in range(i, j, CHUNK):
-            yield first, self.spans(first, min(j, first + CHUNK))
+        return blocks(self, i, j)
 
     def components_at(self, samples: npt.ArrayLike) -> npt.NDArray[np.int32]:
         """Return which dataset each sample is of."""
-        wanted = np.asarray(samples, dtype=np.int64)
-        if wanted.size:
-            check_range(int(wanted.min()), int(wanted.max()) + 1, self.length)
+        wanted = own_samples(samples, self.length)
         return np.asarray(self.dispatch_pair().dataset_index[wanted], dtype=np.int32)
 
     def locate(self, corpus: int, documents: npt.ArrayLike, lo: int, hi: int) -> Hits:
         """Return where documents of corpus number `corpus` occur among samples [lo, hi); reads that part of the dispatch."""
         check_range(lo, hi, self.length)
-        number, local = self._child_of(corpus)
+        number, local = child_of(self.children, corpus)
         pair = self.dispatch_pair()
         mine = np.flatnonzero(pair.dataset_index[lo:hi] == number) + lo
         first = int(pair.dataset_sample_index[mine[0]]) if len(mine) else 0
         hits = self.children[number].locate(local, documents, first, first + len(mine))
         return replace(hits, sample=mine[hits.sample - first])
-
-    def _child_of(self, corpus: int) -> tuple[int, int]:
-        left = corpus
-        for number, child in enumerate(self.children):
-            if 0 <= left < len(child.corpora):
-                return number, left
-            left -= len(child.corpora)
-        raise OrderError("ORD002", "corpus", expected=f"0 .. {len(self.corpora) - 1}", found=corpus)
 
     def describe(self) -> Node:
         """Return the blend and, below it, each dataset with its weight."""
@@ -317,22 +300,3 @@ class MaxTextBlendOrder:
             for weight, child in zip(self.weights, self.children, strict=True)
         )
         return Node(f"{self.name} [{self.length:,} samples x {self.row_tokens:,} tokens]", children)
-
-
-def interleaved(count: int, parts: Sequence[tuple[I64, int, SpanTable]]) -> SpanTable:
-    """Return `count` samples from parts of (their rows in the result, number of their first corpus, their table)."""
-    sizes = np.zeros(count, dtype=np.int64)
-    for rows, _, part in parts:
-        sizes[rows] = np.diff(part.splits)
-    splits = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(sizes)))
-    total = int(splits[-1])
-    begin, length, document, start = (np.empty(total, dtype=np.int64) for _ in range(4))
-    corpus, flags = np.empty(total, dtype=np.int32), np.empty(total, dtype=np.uint8)
-    for rows, base, part in parts:
-        at = np.repeat(splits[rows] - part.splits[:-1], np.diff(part.splits)) + np.arange(part.extents)
-        begin[at], length[at], document[at], start[at] = part.begin, part.length, part.document, part.start
-        corpus[at], flags[at] = part.corpus + base, part.flags
-    table = SpanTable(splits, corpus, begin, length, document, start, flags)
-    for array in table.columns():
-        array.flags.writeable = False
-    return table

@@ -25,8 +25,9 @@ from tokenreel.order.grain_shuffle import (
 )
 from tokenreel.order.kernels import kernel
 from tokenreel.order.maxtext_joined import JoinedTable, join
-from tokenreel.order.maxtext_npy import check_range, check_seed
+from tokenreel.order.maxtext_npy import check_seed
 from tokenreel.order.protocol import Hits, Node, fingerprint
+from tokenreel.order.ranges import blocks, check_range, no_components, own_samples
 from tokenreel.order.windows import covered
 from tokenreel.spans import SpanTable
 
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
     I64 = npt.NDArray[np.int64]
 
-CHUNK = 1 << 16
 COMPAT = {"grain-shuffle": "windows that Grain's shuffle repeats and loses (2**B + 1 of them, even B >= 16) stay so"}
 """Quirks that are reproduced only when named."""
 
@@ -133,10 +133,9 @@ class MaxTextMmapOrder:
 
     def window_at(self, samples: npt.ArrayLike) -> I64:
         """Return the window that each sample reads."""
-        wanted = np.asarray(samples, dtype=np.int64).reshape(-1)
+        wanted = own_samples(samples, self.length).reshape(-1)
         if not wanted.size:
             return wanted
-        check_range(int(wanted.min()), int(wanted.max()) + 1, self.length)
         epoch, place = np.divmod(wanted, self.windows)
         if not self.shuffled:
             return place
@@ -159,13 +158,11 @@ class MaxTextMmapOrder:
 
     def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
         """Yield blocks of at most 65,536 samples."""
-        check_range(i, j, self.length)
-        for first in range(i, j, CHUNK):
-            yield first, self.spans(first, min(j, first + CHUNK))
+        return blocks(self, i, j)
 
     def components_at(self, samples: npt.ArrayLike) -> npt.NDArray[np.int32]:
         """Return zeros: there is one component."""
-        return np.zeros(np.asarray(samples).shape, dtype=np.int32)
+        return no_components(samples)
 
     def samples_of(self, windows: npt.ArrayLike, epoch: int) -> tuple[I64, I64]:
         """Return (index into `windows`, sample) pairs of one epoch: one for each window, where the shuffle is one."""

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from tokenreel.errors import OrderError
-from tokenreel.order.maxtext_blend import interleaved, weighted
+from tokenreel.order.children import child_of, corpora_of, first_corpora, interleaved
+from tokenreel.order.maxtext_blend import weighted
 from tokenreel.order.maxtext_mix import grain_given, grain_mix_at, grain_mix_length, grain_mix_place, grain_shares
 from tokenreel.order.maxtext_mmap import MaxTextMmapOrder, hits_in
-from tokenreel.order.maxtext_npy import check_range
 from tokenreel.order.protocol import Hits, Node, fingerprint
+from tokenreel.order.ranges import blocks, check_range, own_samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from tokenreel.spans import CorpusKey, SpanTable
 
     I64 = npt.NDArray[np.int64]
-
-CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ class MaxTextMmapMixOrder:
     @property
     def corpora(self) -> tuple[CorpusKey, ...]:
         """The corpora of all datasets, in their order."""
-        return tuple(key for child in self.children for key in child.corpora)
+        return corpora_of(self.children)
 
     @property
     def row_tokens(self) -> int:
@@ -140,9 +139,7 @@ class MaxTextMmapMixOrder:
 
     def places_at(self, samples: npt.ArrayLike) -> tuple[npt.NDArray[np.int32], I64]:
         """Return (dataset, its sample) of each sample."""
-        wanted = np.asarray(samples, dtype=np.int64).reshape(-1)
-        if wanted.size:
-            check_range(int(wanted.min()), int(wanted.max()) + 1, self.length)
+        wanted = own_samples(samples, self.length).reshape(-1)
         component, element = grain_mix_at(wanted // self.hosts, self.shares)
         return component, element * self.hosts + wanted % self.hosts
 
@@ -154,19 +151,12 @@ class MaxTextMmapMixOrder:
     def spans_at(self, samples: npt.ArrayLike) -> SpanTable:
         """Return any samples, in the order asked."""
         component, place = self.places_at(samples)
-        parts, base = [], 0
-        for number, child in enumerate(self.children):
-            rows = np.flatnonzero(component == number)
-            if len(rows):
-                parts.append((rows, base, child.spans_at(place[rows])))
-            base += len(child.corpora)
-        return interleaved(len(component), parts)
+        read = [child.spans_at for child in self.children]
+        return interleaved(component, place, read, first_corpora(self.children))
 
     def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
         """Yield blocks of at most 65,536 samples."""
-        check_range(i, j, self.length)
-        for first in range(i, j, CHUNK):
-            yield first, self.spans(first, min(j, first + CHUNK))
+        return blocks(self, i, j)
 
     def components_at(self, samples: npt.ArrayLike) -> npt.NDArray[np.int32]:
         """Return which dataset each sample is of."""
@@ -175,7 +165,7 @@ class MaxTextMmapMixOrder:
     def locate(self, corpus: int, documents: npt.ArrayLike, lo: int, hi: int) -> Hits:
         """Return where documents of corpus number `corpus` occur among samples [lo, hi), by document, then by sample."""
         check_range(lo, hi, self.length)
-        number, local = self._child_of(corpus)
+        number, local = child_of(self.children, corpus)
         child = self.children[number]
         runs, windows = child.windows_of(local, documents)
         whichs, places = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
@@ -194,14 +184,6 @@ class MaxTextMmapMixOrder:
         element, host = hits.sample // self.hosts, hits.sample % self.hosts
         sample = grain_mix_place(number, element, self.shares) * self.hosts + host
         return replace(hits, sample=sample)
-
-    def _child_of(self, corpus: int) -> tuple[int, int]:
-        left = corpus
-        for number, child in enumerate(self.children):
-            if 0 <= left < len(child.corpora):
-                return number, left
-            left -= len(child.corpora)
-        raise OrderError("ORD002", "corpus", expected=f"0 .. {len(self.corpora) - 1}", found=corpus)
 
     def describe(self) -> Node:
         """Return the mixture and, below it, each dataset with its share."""

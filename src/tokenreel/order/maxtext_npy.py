@@ -19,6 +19,7 @@ from tokenreel.order.maxtext_plan import plan_npy, split_range
 from tokenreel.order.megatron import MegatronOrder
 from tokenreel.order.megatron_index import INT32_MAX, MegatronIndices, build_indices
 from tokenreel.order.protocol import Hits, Node, fingerprint
+from tokenreel.order.ranges import blocks, check_range, no_components
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from tokenreel.order.megatron_plan import EpochPlan
     from tokenreel.order.protocol import Order
     from tokenreel.spans import CorpusKey, SpanTable
-
-CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +175,11 @@ class MaxTextNpyOrder:
 
     def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
         """Yield blocks of at most 65,536 samples."""
-        check_range(i, j, self.length)
-        for first in range(i, j, CHUNK):
-            yield first, self.spans(first, min(j, first + CHUNK))
+        return blocks(self, i, j)
 
     def components_at(self, samples: npt.ArrayLike) -> npt.NDArray[np.int32]:
         """Return zeros: there is one component."""
-        return np.zeros(np.asarray(samples).shape, dtype=np.int32)
+        return no_components(samples)
 
     def locate(self, corpus: int, documents: npt.ArrayLike, lo: int, hi: int) -> Hits:
         """Return where documents of table number `corpus` occur among samples [lo, hi), by document as asked.
@@ -204,9 +201,3 @@ def check_seed(seed: int) -> None:
     """Raise `UsageError` (ORD002) for a seed that numpy and Grain would refuse."""
     if not 0 <= seed < 1 << 32:
         raise UsageError("ORD002", "data_shuffle_seed", expected="0 .. 2**32 - 1", found=seed)
-
-
-def check_range(i: int, j: int, length: int) -> None:
-    """Raise `OrderError` (ORD001) unless 0 <= i <= j <= length."""
-    if not 0 <= i <= j <= length:
-        raise OrderError("ORD001", expected=f"0 <= i <= j <= {length}", found=f"[{i}, {j})")

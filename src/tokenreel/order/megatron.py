@@ -22,6 +22,7 @@ from tokenreel.order.megatron_index import INT32_MAX, MegatronIndices, laid_out,
 from tokenreel.order.megatron_plan import SPLITS, EpochPlan, plan_epochs, split_bounds, split_range, split_weights
 from tokenreel.order.megatron_spans import LaidOut, lay_out
 from tokenreel.order.protocol import Hits, Node, fingerprint
+from tokenreel.order.ranges import blocks, check_range, no_components, own_samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -213,21 +214,17 @@ class MegatronOrder:
 
     def spans_at(self, samples: npt.ArrayLike) -> SpanTable:
         """Return any samples, in the order asked."""
-        wanted = np.asarray(samples, dtype=np.int64)
-        if wanted.size:
-            self._check(int(wanted.min()), int(wanted.max()) + 1)
+        wanted = own_samples(samples, self.length)
         ready = self._ready()
         return ready.laid.extents(ready.shuffle[wanted].astype(np.int64))
 
     def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
         """Yield blocks of at most 8,192 samples."""
-        self._check(i, j)
-        for first in range(i, j, CHUNK):
-            yield first, self.spans(first, min(j, first + CHUNK))
+        return blocks(self, i, j, CHUNK)
 
     def components_at(self, samples: npt.ArrayLike) -> npt.NDArray[np.int32]:
         """Return zeros: there is one component."""
-        return np.zeros(np.asarray(samples).shape, dtype=np.int32)
+        return no_components(samples)
 
     def locate(self, corpus: int, documents: npt.ArrayLike, lo: int, hi: int) -> Hits:
         """Return where documents occur among samples [lo, hi), by document as asked, then by sample.
@@ -289,8 +286,7 @@ class MegatronOrder:
         return self.prepared
 
     def _check(self, i: int, j: int) -> None:
-        if not 0 <= i <= j <= self.length:
-            raise OrderError("ORD001", expected=f"0 <= i <= j <= {self.length}", found=f"[{i}, {j})")
+        check_range(i, j, self.length)
 
 
 def edge(table: DocTable, unit: int) -> int:

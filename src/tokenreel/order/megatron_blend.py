@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from tokenreel.errors import OrderError
+from tokenreel.order.children import interleaved
 from tokenreel.order.megatron import CHUNK, MegatronOrder
 from tokenreel.order.megatron_dispatch import check_weights, dispatch, dispatch_all, normalised
 from tokenreel.order.megatron_plan import check_compat
 from tokenreel.order.protocol import Hits, Node, fingerprint
-from tokenreel.order.rows import interleaved
+from tokenreel.order.ranges import blocks, check_range, own_samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -202,21 +203,17 @@ class MegatronBlend:
 
     def spans_at(self, samples: npt.ArrayLike) -> SpanTable:
         """Return any samples, in the order asked."""
-        wanted = np.asarray(samples, dtype=np.int64)
-        self._check_all(wanted)
+        wanted = own_samples(samples, self.length)
         ready = self._ready()
         return interleaved(ready.member[wanted], ready.number[wanted], [member.spans_at for member in self.members])
 
     def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
         """Yield blocks of at most 8,192 samples."""
-        self._check(i, j)
-        for first in range(i, j, CHUNK):
-            yield first, self.spans(first, min(j, first + CHUNK))
+        return blocks(self, i, j, CHUNK)
 
     def components_at(self, samples: npt.ArrayLike) -> npt.NDArray[np.int32]:
         """Return the member of each sample."""
-        wanted = np.asarray(samples, dtype=np.int64)
-        self._check_all(wanted)
+        wanted = own_samples(samples, self.length)
         return self._ready().member[wanted].astype(np.int32)
 
     def locate(self, corpus: int, documents: npt.ArrayLike, lo: int, hi: int) -> Hits:
@@ -246,12 +243,7 @@ class MegatronBlend:
         return self.prepared
 
     def _check(self, i: int, j: int) -> None:
-        if not 0 <= i <= j <= self.length:
-            raise OrderError("ORD001", expected=f"0 <= i <= j <= {self.length}", found=f"[{i}, {j})")
-
-    def _check_all(self, samples: I64) -> None:
-        if samples.size:
-            self._check(int(samples.min()), int(samples.max()) + 1)
+        check_range(i, j, self.length)
 
 
 # ---- what a job's arguments mean -------------------------------------------------------------------------------------

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tokenreel.errors import OrderError
+from tokenreel.order.children import child_of, corpora_of, dearest, first_corpora, in_order, interleaved
 from tokenreel.order.mix_phases import FARTHEST, Phase, Phases
 from tokenreel.order.protocol import Hits, Node, fingerprint
-from tokenreel.spans import SpanTable
+from tokenreel.order.ranges import blocks, check_range, own_samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +31,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokenreel.order.protocol import Order
-    from tokenreel.spans import CorpusKey
+    from tokenreel.spans import CorpusKey, SpanTable
 
     I64 = npt.NDArray[np.int64]
 
-CHUNK = 1 << 16
-COSTS: tuple[Literal["closed", "index", "scan"], ...] = ("closed", "index", "scan")
 POLICIES = ("error", "stop", "repeat")
 
 
@@ -167,7 +167,7 @@ class MixOrder:
     @property
     def corpora(self) -> tuple[CorpusKey, ...]:
         """The components' corpora, one component after the other; one that two components read comes twice."""
-        return tuple(key for child in self.children for key in child.corpora)
+        return corpora_of(self.children)
 
     @property
     def row_tokens(self) -> int:
@@ -182,7 +182,7 @@ class MixOrder:
     @property
     def locate_cost(self) -> Literal["closed", "index", "scan"]:
         """That of the dearest component."""
-        return COSTS[max(COSTS.index(child.locate_cost) for child in self.children)]
+        return dearest(self.children)
 
     @property
     def fingerprint(self) -> str:
@@ -205,14 +205,14 @@ class MixOrder:
         self._check(i, i)
         phases = self._phases_until(i)
         used = sorted({c for _, units in phases for c, _ in units})
-        cursors = self.cursors_at([i])[0].tolist()
+        cursors, firsts = self.cursors_at([i])[0].tolist(), first_corpora(self.children)
         children: list[object] = []
         for c in used:
             child = self.children[c]
             reached = cursors[c] if child.length is None else min(cursors[c], child.length)
             wraps = child.length is not None and cursors[c] > child.length
             until = child.fingerprint_until(reached)
-            children.append([c, self._first_corpus(c), until, child.length if wraps else None])
+            children.append([c, firsts[c], until, child.length if wraps else None])
         parameters = {"block": self.block, "children": children, "phases": phases, "seed": self.seed, **self._begun()}
         return fingerprint(self.name, parameters, ())
 
@@ -223,9 +223,6 @@ class MixOrder:
     def _phases_until(self, i: int) -> list[tuple[int, list[tuple[int, int]]]]:
         begun = zip(self.ready.begins.tolist(), self.ready.units, strict=True)
         return [(begin, [(c, n) for c, n in enumerate(units) if n]) for begin, units in begun if begin < i]
-
-    def _first_corpus(self, component: int) -> int:
-        return sum(len(child.corpora) for child in self.children[:component])
 
     def cursors_at(self, samples: npt.ArrayLike) -> I64:
         """Return ``[n, c]``: samples that each component has given before each of `samples` (the length included).
@@ -255,10 +252,8 @@ class MixOrder:
         """Return each sample's component, and which of that order's samples it is."""
         import numpy as np
 
-        asked = np.asarray(samples, dtype=np.int64)
+        asked = own_samples(samples, self.length, FARTHEST)
         flat = asked.reshape(-1)
-        if flat.size:
-            self._check(int(flat.min()), int(flat.max()) + 1)
         components, numbers = self.ready.places_at(flat)
         if self.starts:
             numbers += np.array(self.starts, dtype=np.int64)[components]
@@ -280,33 +275,21 @@ class MixOrder:
         import numpy as np
 
         components, numbers = self.places_at(np.asarray(samples, dtype=np.int64).reshape(-1))
-        rows, tables, offsets = [], [], []
-        for c in np.unique(components).tolist():
-            mine = np.flatnonzero(components == c)
-            wanted = numbers[mine]
-            first, last = int(wanted[0]), int(wanted[-1])
-            straight = last - first == len(wanted) - 1 and bool((np.diff(wanted) == 1).all())
-            child = self.children[c]
-            rows.append(mine)
-            tables.append(child.spans(first, last + 1) if straight else child.spans_at(wanted))
-            offsets.append(self._first_corpus(c))
-        return interleave(len(components), rows, tables, offsets)
+        children = self.children
+        read = [partial(_spans_of, child) for child in children]
+        return interleaved(components, numbers, read, first_corpora(children))
 
     def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
         """Yield blocks of at most 65,536 samples."""
-        self._check(i, j)
-        for first in range(i, j, CHUNK):
-            yield first, self.spans(first, min(j, first + CHUNK))
+        return blocks(self, i, j)
 
     def locate(self, corpus: int, documents: npt.ArrayLike, lo: int, hi: int) -> Hits:
         """Return where documents occur among samples [lo, hi), by document as asked, then by sample, through the component."""
         import numpy as np
 
         self._check(lo, hi)
-        if not 0 <= corpus < len(self.corpora):
-            raise OrderError("ORD002", "a corpus", expected=f"0 .. {len(self.corpora) - 1}", found=corpus)
-        c = max(c for c in range(len(self.components)) if self._first_corpus(c) <= corpus)
-        local, child = corpus - self._first_corpus(c), self.children[c]
+        c, local = child_of(self.children, corpus)
+        child = self.children[c]
         docs = np.asarray(documents, dtype=np.int64).reshape(-1)
         first, last = self.cursors_at([lo, hi])[:, c].tolist()
         found: list[tuple[Hits, int]] = []
@@ -323,8 +306,7 @@ class MixOrder:
             np.concatenate([np.empty(0, np.int64), *(getattr(hits, column) for hits, _ in found)])
             for column in ("document", "extent", "begin", "length")
         )
-        asked, place = np.unique(docs, return_index=True)
-        order = np.lexsort((extent, sample, place[np.searchsorted(asked, document)]))
+        order = in_order(docs, document, sample, extent)
         return Hits(document[order], sample[order], extent[order], begin[order], length[order])
 
     def prepare(self, cache: object = None) -> MixOrder:
@@ -347,9 +329,7 @@ class MixOrder:
         return Node(f"{self.name} [{length} in blocks of {self.block:,}, seed {self.seed}]", phases + parts)
 
     def _check(self, i: int, j: int) -> None:
-        limit = FARTHEST if self.length is None else self.length
-        if not 0 <= i <= j <= limit:
-            raise OrderError("ORD001", expected=f"0 <= i <= j <= {limit}", found=f"[{i}, {j})")
+        check_range(i, j, self.length, FARTHEST)
 
 
 def _policy(component: Component) -> str:
@@ -357,27 +337,10 @@ def _policy(component: Component) -> str:
     return f"{component.name} (at end: {component.at_end}{cap})"
 
 
-def interleave(samples: int, rows: list[I64], tables: list[SpanTable], offsets: list[int]) -> SpanTable:
-    """Return one table of `samples` rows from several: row k of table t becomes row `rows[t][k]`.
-
-    The corpora of table t are numbered on from `offsets[t]`. Cost: O(extents).
-    """
+def _spans_of(child: Order, numbers: I64) -> SpanTable:
+    """Return a component's samples, by range where they follow one another."""
     import numpy as np
 
-    if len(tables) == 1 and offsets == [0] and len(rows[0]) == samples:
-        return tables[0]
-    counts = np.zeros(samples, dtype=np.int64)
-    for mine, table in zip(rows, tables, strict=True):
-        counts[mine] = np.diff(table.splits)
-    splits = np.concatenate(([0], np.cumsum(counts)))
-    columns: list[Any] = [np.empty(int(splits[-1]), dtype=d) for d in ("i4", "i8", "i8", "i8", "i8", "u1")]
-    for mine, table, offset in zip(rows, tables, offsets, strict=True):
-        shift = np.repeat(splits[mine] - table.splits[:-1], np.diff(table.splits))
-        target = shift + np.arange(table.extents, dtype=np.int64)
-        columns[0][target] = table.corpus + np.int32(offset)
-        for column, values in zip(columns[1:], table.columns()[2:], strict=True):
-            column[target] = values
-    made = SpanTable(splits, *columns)
-    for column in made.columns():
-        column.flags.writeable = False
-    return made
+    first, last = int(numbers[0]), int(numbers[-1])
+    straight = last - first == len(numbers) - 1 and bool((np.diff(numbers) == 1).all())
+    return child.spans(first, last + 1) if straight else child.spans_at(numbers)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tokenreel.errors import OrderError
 from tokenreel.order.protocol import Hits, Node, fingerprint
+from tokenreel.order.ranges import blocks, check_range, no_components, own_samples
 from tokenreel.spans import CorpusKey, Flag, SpanTable
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     from tokenreel.order.protocol import Order
     from tokenreel.spans import DocTable
-
-CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +128,7 @@ class StreamOrder:
 
     def spans_at(self, samples: npt.ArrayLike) -> SpanTable:
         """Return any samples, in the order asked."""
-        import numpy as np
-
-        wanted = np.asarray(samples, dtype=np.int64)
-        if wanted.size:
-            self._check(int(wanted.min()), int(wanted.max()) + 1)
-        return self._table(wanted)
+        return self._table(own_samples(samples, self.length))
 
     def _table(self, samples: npt.NDArray[np.int64]) -> SpanTable:
         import numpy as np
@@ -145,15 +139,11 @@ class StreamOrder:
 
     def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
         """Yield blocks of at most 65,536 samples."""
-        self._check(i, j)
-        for first in range(i, j, CHUNK):
-            yield first, self.spans(first, min(j, first + CHUNK))
+        return blocks(self, i, j)
 
     def components_at(self, samples: npt.ArrayLike) -> npt.NDArray[np.int32]:
         """Return zeros: there is one component."""
-        import numpy as np
-
-        return np.zeros(np.asarray(samples).shape, dtype=np.int32)
+        return no_components(samples)
 
     def locate(self, corpus: int, documents: npt.ArrayLike, lo: int, hi: int) -> Hits:
         """Return where documents occur among samples [lo, hi); closed form over the document table."""
@@ -187,5 +177,4 @@ class StreamOrder:
         return Node(text)
 
     def _check(self, i: int, j: int) -> None:
-        if not 0 <= i <= j <= self.length:
-            raise OrderError("ORD001", expected=f"0 <= i <= j <= {self.length}", found=f"[{i}, {j})")
+        check_range(i, j, self.length)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from tokenreel.errors import OrderError
-from tokenreel.order.streams_rows import CHUNK, RowsOrder, hits_of
+from tokenreel.order.ranges import CHUNK
+from tokenreel.order.streams_rows import RowsOrder, hits_of
 from tokenreel.order.streams_words import words
 
 if TYPE_CHECKING:

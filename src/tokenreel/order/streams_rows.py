@@ -13,6 +13,7 @@ import numpy as np
 
 from tokenreel.errors import OrderError
 from tokenreel.order.protocol import Hits, Node, fingerprint
+from tokenreel.order.ranges import ENDLESS, blocks, check_range, no_components, own_samples
 from tokenreel.order.windows import covered
 from tokenreel.spans import CorpusKey, Flag, SpanTable
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from tokenreel.spans import DocTable
 
     I64 = npt.NDArray[np.int64]
-
-CHUNK = 1 << 16
-ENDLESS = (1 << 63) - 1
 
 
 class RowsOrder(ABC):
@@ -52,6 +50,10 @@ class RowsOrder(ABC):
     @abstractmethod
     def parameters(self) -> dict[str, object]:
         """Return what decides the samples, the number of steps aside."""
+
+    @abstractmethod
+    def locate(self, corpus: int, documents: npt.ArrayLike, lo: int, hi: int) -> Hits:
+        """Return where documents of the corpus occur among samples [lo, hi), by document as asked, then by sample."""
 
     @property
     def locate_cost(self) -> Literal["closed", "index", "scan"]:
@@ -90,10 +92,7 @@ class RowsOrder(ABC):
 
     def spans_at(self, samples: npt.ArrayLike) -> SpanTable:
         """Return any samples, in the order asked."""
-        wanted = np.asarray(samples, dtype=np.int64).reshape(-1)
-        if wanted.size:
-            self._check(int(wanted.min()), int(wanted.max()) + 1)
-        return self._table(wanted)
+        return self._table(own_samples(samples, self.length).reshape(-1))
 
     def _table(self, samples: I64) -> SpanTable:
         splits = np.arange(len(samples) + 1, dtype=np.int64)
@@ -102,13 +101,11 @@ class RowsOrder(ABC):
 
     def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
         """Yield blocks of at most 65,536 samples."""
-        self._check(i, j)
-        for first in range(i, j, CHUNK):
-            yield first, self.spans(first, min(j, first + CHUNK))
+        return blocks(self, i, j)
 
     def components_at(self, samples: npt.ArrayLike) -> npt.NDArray[np.int32]:
         """Return zeros: there is one component."""
-        return np.zeros(np.asarray(samples).shape, dtype=np.int32)
+        return no_components(samples)
 
     def rank_of(self, samples: npt.ArrayLike) -> I64:
         """Return the data-parallel rank that reads each sample."""
@@ -133,9 +130,7 @@ class RowsOrder(ABC):
         return docs, self.table.offsets_at(docs), self.table.offsets_at(docs + 1)
 
     def _check(self, i: int, j: int) -> None:
-        limit = ENDLESS if self.length is None else self.length
-        if not 0 <= i <= j <= limit:
-            raise OrderError("ORD001", expected=f"0 <= i <= j <= {limit}", found=f"[{i}, {j})")
+        check_range(i, j, self.length)
 
     def _check_shape(self) -> None:
         for what in ("row_tokens", "batch", "world"):

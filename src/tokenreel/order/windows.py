@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tokenreel.errors import OrderError
 from tokenreel.order.protocol import Hits, Node, fingerprint
+from tokenreel.order.ranges import blocks, check_range, no_components, own_samples
 from tokenreel.spans import CorpusKey, Flag, SpanTable
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from tokenreel.spans import DocTable
 
     I64 = npt.NDArray[np.int64]
-
-CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +127,11 @@ class WindowsOrder:
 
     def window_at(self, samples: npt.ArrayLike) -> I64:
         """Return the window that each sample reads."""
-        import numpy as np
-
         from tokenreel.order.windows_shuffle import windows_at
 
-        wanted = np.asarray(samples, dtype=np.int64)
+        wanted = own_samples(samples, self.length)
         if wanted.size == 0:
             return wanted
-        self._check(int(wanted.min()), int(wanted.max()) + 1)
         return windows_at(self.windows, self.seed, self.io, wanted // self.windows, wanted % self.windows)
 
     def sample_of(self, windows: npt.ArrayLike, epoch: int) -> I64:
@@ -173,15 +169,11 @@ class WindowsOrder:
 
     def chunks(self, i: int, j: int) -> Iterator[tuple[int, SpanTable]]:
         """Yield blocks of at most 65,536 samples."""
-        self._check(i, j)
-        for first in range(i, j, CHUNK):
-            yield first, self.spans(first, min(j, first + CHUNK))
+        return blocks(self, i, j)
 
     def components_at(self, samples: npt.ArrayLike) -> npt.NDArray[np.int32]:
         """Return zeros: there is one component."""
-        import numpy as np
-
-        return np.zeros(np.asarray(samples).shape, dtype=np.int32)
+        return no_components(samples)
 
     def locate(self, corpus: int, documents: npt.ArrayLike, lo: int, hi: int) -> Hits:
         """Return where documents occur among samples [lo, hi), by document as asked, then by sample; closed form."""
@@ -222,9 +214,7 @@ class WindowsOrder:
         )
 
     def _check(self, i: int, j: int) -> None:
-        limit = (1 << 63) - 1 if self.length is None else self.length
-        if not 0 <= i <= j <= limit:
-            raise OrderError("ORD001", expected=f"0 <= i <= j <= {limit}", found=f"[{i}, {j})")
+        check_range(i, j, self.length)
 
 
 def covered(begin: I64, end: I64, width: int, windows: int) -> tuple[I64, I64]:
