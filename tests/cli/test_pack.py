@@ -155,6 +155,24 @@ def test_policies_and_what_they_do_with_long_documents(folder: Path, capsys: Any
     assert said[0]["open_rows"] == 4
 
 
+def test_every_policy_at_once(folder: Path, capsys: Any) -> None:
+    every = ("concat", "flat", "bestfit, split", "firstfit(8), drop", "one-per-row, truncate", "truncate", "crop, wait",
+             "bos-aligned", "levanter-greedy, split", "decompose")  # fmt: skip
+    words = ("pack", "stats", folder / "web.idx", "--seq-length", 16)
+    status, shown = call(capsys, *words, *(word for policy in every for word in ("--policy", policy)))
+    assert status == 0, shown
+    (facts,) = shown["corpora"]
+    said = [one["packing"] for one in facts["packing"]]
+    names = [", ".join(filter(None, (one["policy"], one.get("oversize")))) for one in said]
+    assert names == [policy.replace("(8)", "") for policy in every]
+    for one in facts["packing"]:
+        assert one["kept"] + one["cropped"] + one["dropped"] == one["tokens"] == facts["tokens"]
+        assert one["kept"] + one["padded"] == one["rows"] * one["row_takes"]
+        assert one["row_takes"] == 16 + (one["packing"]["policy"] in ("crop", "bos-aligned"))
+    status, shown = call(capsys, *words, "--policy", "bestfit, wait")
+    assert (status, shown["error"]["code"]) == (2, "PCK020")
+
+
 def test_what_cannot_be_is_refused(folder: Path, capsys: Any) -> None:
     for words, code in (
         ((folder / "web.idx",), "USE003"),

@@ -75,6 +75,98 @@ def test_extents_are_the_golden_ones(case: dict[str, Any], corpus: Any) -> None:
         assert offsets.tolist() == expected["offset_in_doc"][: len(offsets)]
 
 
+Row = dict[str, Any]
+
+
+def boundary_aware(documents: list[list[int]], room: int, cut: set[int], ended: bool, tail: str) -> list[Row]:
+    """The card's rows of one rank's documents, from its wording: end to end, cut every `room` tokens, nothing carried but ids.
+
+    Places say (document, offset); a label is the next token of the same document, in whatever row that stands.
+    """
+    places = [(d, k) for d, ids in enumerate(documents) for k in range(len(ids))]
+    rows = []
+    for at in range(0, len(places), room):
+        mine = places[at : at + room]
+        padding = room - len(mine)
+        if padding and tail == "drop":
+            break
+        row: Row = {name: [] for name in ("tokens", "segment_ids", "positions", "labels")}
+        edges = [0]
+        for k, (d, offset) in enumerate(mine):
+            if k and mine[k - 1][0] != d:
+                edges.append(k)
+            row["tokens"].append(documents[d][offset])
+            row["segment_ids"].append(len(edges) - 1)
+            row["positions"].append(k - edges[-1])
+            last = offset + 1 == len(documents[d])
+            row["labels"].append((50256 if ended and d not in cut else -1) if last else documents[d][offset + 1])
+        if padding:
+            edges.append(len(mine))
+        for name, value in (("tokens", 50256), ("segment_ids", -1), ("labels", -1), ("positions", 0)):
+            row[name] += [value] * padding
+        edges.append(room)
+        row["cu_seqlens"] = edges
+        row["max_seqlen"] = max(b - a for a, b in itertools.pairwise(edges))
+        rows.append(row)
+    return rows
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=20),
+    room=st.integers(1, 30),
+    world=st.integers(1, 4),
+    labels=st.sampled_from(["eot", "ignore"]),
+    tail=st.sampled_from(["pad", "drop"]),
+    cut=st.sets(st.integers(0, 19), max_size=4),
+    private=st.booleans(),
+)
+def test_rows_are_what_the_card_says(
+    sizes: list[int],
+    room: int,
+    world: int,
+    labels: str,
+    tail: str,
+    cut: set[int],
+    private: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    cut = {d for d in cut if d < len(sizes)}
+    numbers = itertools.count(1)
+    documents = [[50256, *itertools.islice(numbers, n - 1)] for n in sizes]
+    prefix = tmp_path_factory.mktemp("pair") / "x"
+    write_pair(prefix, [[ids] for ids in documents])
+    corpus = tokenreel.open(f"{prefix}.idx")
+
+    def expected(of: list[int]) -> list[Row]:
+        some = [documents[d] for d in of]
+        return boundary_aware(some, room, {k for k, d in enumerate(of) if d in cut}, labels == "eot", tail)
+
+    every = list(range(len(sizes)))
+    ranks = [expected(every[rank::world]) if private else expected(every)[rank::world] for rank in range(world)]
+    options = {"labels": labels, "tail": tail, "truncated": sorted(cut), "rows": "rank" if private else "global"}
+    for rank in range(world):
+        if not any(ranks):
+            with pytest.raises(OrderError, match="ORD100"):
+                next(boundary_aware_data_generator(corpus, 3, room, rank=rank, world_size=world, **options))
+            continue
+        batches = list(boundary_aware_data_generator(corpus, 3, room, rank=rank, world_size=world, **options))
+        found = [
+            {name: array[k].tolist() for name, array in b.items()} for b in batches for k in range(len(b["tokens"]))
+        ]
+        if private:
+            assert len(found) == max(map(len, ranks))
+        for row, said in itertools.zip_longest(found, ranks[rank]):
+            if said is None:
+                assert private
+                assert set(row["segment_ids"]) == set(row["labels"]) == {-1}
+                continue
+            edges = said.pop("cu_seqlens")
+            assert row.pop("cu_seqlens") == edges + [room] * (room + 1 - len(edges))
+            assert row == said
+    corpus.close()
+
+
 @pytest.mark.parametrize("world", [1, 2, 3, 8])
 def test_global_rows_are_the_same_for_any_number_of_ranks(world: int, corpus: Any) -> None:
     whole = np.concatenate([b["tokens"] for b in boundary_aware_data_generator(corpus, 4, 32, shuffle=True)])
@@ -107,7 +199,14 @@ def test_the_golden_corpus_on_disk_opens_with_its_tables() -> None:
 
 
 def test_what_cannot_be_is_refused(corpus: Any, tmp_path: Path) -> None:
-    for options in ({"rank": 1}, {"labels": "all"}, {"rows": "mine"}, {"start": -1}, {"world_size": 0}):
+    for options in (
+        {"rank": 1},
+        {"labels": "all"},
+        {"rows": "mine"},
+        {"tail": "carry"},
+        {"start": -1},
+        {"world_size": 0},
+    ):
         with pytest.raises(UsageError, match="USE003"):
             next(boundary_aware_data_generator(corpus, 2, 8, **options))
     np.arange(40, dtype="<u2").tofile(tmp_path / "x.bin")

@@ -150,6 +150,28 @@ def check_and_locate(order: PackedOrder, sizes: list[int], data: st.DataObject) 
     assert hits(order.locate(0, some, lo, hi)) == brute_hits_of(order, Table(sizes), some, lo, hi)
 
 
+@pytest.mark.parametrize(
+    ("median", "sigma", "documents", "room", "cut", "lost"),
+    [
+        (700, 1.0, 100_000, 2048, 0.334, 0.339),
+        (700, 1.0, 100_000, 8192, 0.113, 0.011),
+        (18_000, 0.9, 8_000, 8192, 0.826, 0.639),
+    ],
+)
+def test_as_much_is_cut_and_lost_as_in_a_simulation_of_nanochat(
+    median: int, sigma: float, documents: int, room: int, cut: float, lost: float
+) -> None:
+    """A buffer of 1,000, shares of documents and tokens until it can be filled up no more; the simulation is not ours."""
+    drawn = np.random.default_rng(0).lognormal(np.log(median), sigma, documents)
+    sizes = np.maximum(1, drawn).astype(np.int64)
+    order = packed(Table(sizes), room - 1, "crop", oversize="wait", buffer=1000, shuffle=False).prepare()
+    table = order.spans(0, order.rows)
+    document, kept = table.document[: documents - 1000], table.length + (table.flags & Flag.AHEAD != 0)
+    missing = sizes[document] - kept[: len(document)]
+    assert (missing > 0).mean() == pytest.approx(cut, abs=0.012)
+    assert missing.sum() / sizes[document].sum() == pytest.approx(lost, abs=0.012)
+
+
 # ---- modded-nanogpt -----------------------------------------------------------------------------------------------------
 
 

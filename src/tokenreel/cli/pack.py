@@ -40,7 +40,9 @@ def stats_command(
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option("--policy", help="concat, bestfit, firstfit(8), ..; repeatable. The usual ones where left out."),
+        typer.Option(
+            "--policy", help="concat, firstfit(8), 'crop, wait', ..; repeatable. The usual ones where left out."
+        ),
     ] = None,
     oversize: Annotated[
         str | None, typer.Option("--oversize", help="For policies that need it: split, truncate, drop or error.")
@@ -93,10 +95,12 @@ def stats_command(
         _print(facts)
 
 
-def _packing(name: str, row: int, oversize: str | None) -> Packing:
+def _packing(said: str, row: int, oversize: str | None) -> Packing:
+    """Return the packing of one ``--policy``: a name, or as tables say it, with what becomes of long documents."""
     from tokenreel.pack.packed_policy import Packing, needs_oversize
 
-    return Packing.of(name, row, oversize=oversize if needs_oversize(name) else None)
+    name, _, own = (part.strip() for part in said.partition(","))
+    return Packing.of(name, row, oversize=own or (oversize if needs_oversize(name) else None))
 
 
 def _of_path(

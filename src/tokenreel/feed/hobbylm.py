@@ -40,6 +40,7 @@ def boundary_aware_data_generator(  # noqa: PLR0913 (what the card leaves open)
     eot: int = EOT,
     truncated: Sequence[int] = (),
     rows: str = "global",
+    tail: str = "pad",
     attention_bias: bool = False,
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
     """Yield batches of one rank: ``tokens``, ``labels``, ``segment_ids``, ``positions`` of shape (batch_size, seq_len).
@@ -47,7 +48,8 @@ def boundary_aware_data_generator(  # noqa: PLR0913 (what the card leaves open)
     Besides, ``cu_seqlens`` (batch_size, seq_len + 1) and ``max_seqlen`` (batch_size,), int32, for kernels that need no mask.
     Other integers are int64; segments count from 0 in each row, padding is -1; a label that does not count is -1. `labels` is
     ``eot`` (a document's last token predicts `eot`, unless the document is among `truncated`) or ``ignore``. `epochs` None
-    is endless; the last batch of the last epoch may have fewer rows. `start` is the first batch, to resume: the order is a
+    is endless; the last batch of the last epoch may have fewer rows. What documents leave of an epoch's last row (of each
+    rank's, with ``rows="rank"``) is padded, or with `tail` ``drop`` that row is none: less than `seq_len` tokens are lost. `start` is the first batch, to resume: the order is a
     function of the number. With `attention_bias` there is also ``attention_bias``, (rows, 1, seq_len, seq_len), whose
     memory grows with the square of the row. Raises `UsageError` (USE003) for arguments, and what packing raises.
     """
@@ -60,12 +62,16 @@ def boundary_aware_data_generator(  # noqa: PLR0913 (what the card leaves open)
     if min(batch_size, world_size) < 1 or not 0 <= rank < world_size or start < 0:
         found = f"batch_size {batch_size}, rank {rank} of {world_size}, start {start}"
         raise UsageError("USE003", "a batch of a rank", expected="1 or more, 0 <= rank < world_size", found=found)
-    if labels not in ("eot", "ignore") or rows not in ("global", "rank"):
-        expected = "labels eot or ignore, rows global or rank"
-        raise UsageError("USE003", "boundary_aware_data_generator", expected=expected, found=f"{labels}, {rows}")
+    if labels not in ("eot", "ignore") or rows not in ("global", "rank") or tail not in ("pad", "drop"):
+        expected = "labels eot or ignore, rows global or rank, tail pad or drop"
+        raise UsageError(
+            "USE003", "boundary_aware_data_generator", expected=expected, found=f"{labels}, {rows}, {tail}"
+        )
     mine = corpus if isinstance(corpus, Corpus) else open_corpus(corpus, boundary=f"prefix={eot}")
     ranks = world_size if rows == "rank" else None
-    order = hobbylm_order(mine, seq_len, ranks=ranks, seed=seed, shuffle=shuffle, epochs=epochs, truncated=truncated)
+    order = hobbylm_order(
+        mine, seq_len, ranks=ranks, seed=seed, shuffle=shuffle, epochs=epochs, truncated=truncated, tail=tail
+    )
     ends = {"ends": "token", "end_id": eot} if labels == "eot" else {"ends": "mask"}
     policy = {
         "kind": "documents", "segments": "zero", "pad_id": eot, "ignore_index": IGNORE, "cu_seqlens": "rows", **ends
@@ -106,6 +112,7 @@ def hobbylm_order(
     shuffle: bool = False,
     epochs: int | None = 1,
     truncated: Sequence[int] = (),
+    tail: str = "pad",
 ) -> PackedOrder:
     """Return the prepared order of the generator's rows; with `ranks`, sample ``k * ranks + r`` is row k of rank r.
 
@@ -127,6 +134,7 @@ def hobbylm_order(
         compat=compat,
         ranks=ranks,
         cut=cut,
+        tail=tail,
     ).prepare()
 
 

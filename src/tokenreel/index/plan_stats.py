@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
 USUAL = (
     ("concat", None), ("bestfit", "split"), ("firstfit", "split"), ("one-per-row", "split"), ("truncate", None),
-    ("crop", "truncate"), ("bos-aligned", None), ("decompose", None),
+    ("crop", "wait"), ("bos-aligned", None), ("levanter-greedy", "split"), ("decompose", None),
 )  # fmt: skip
 """Policies that are shown where none is asked for, and what they do with long documents."""
 
