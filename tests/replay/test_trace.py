@@ -33,6 +33,7 @@ ORDERS = {
         '[[order.component]]\nname = "b"\nweight = 0.5\nat_end = "repeat"\norder = { kind = "windows", corpus = "code", row_tokens = 16, seed = 9 }'
     ),
     "packed": 'kind = "packed"\ncorpus = "web"\nrow_tokens = 16\npolicy = "bestfit"\noversize = "split"',
+    "crop": 'kind = "packed"\ncorpus = "web"\nrow_tokens = 16\npolicy = "crop"\noversize = "wait"\nbuffer = 4',
 }
 
 
