@@ -239,6 +239,45 @@ def test_a_run_file_says_hobbylm_s_ranks(tmp_path: Path) -> None:
         assemble(run({"kind": "packed", "row_tokens": 16, "policy": "concat", "compat": "hobbylm"}).run, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("said", "files"),
+    [
+        (
+            {
+                "policy": "crop",
+                "oversize": "wait",
+                "buffer": 7,
+                "refill": 2,
+                "compat": "nanochat",
+                "ranks": 2,
+                "group": 3,
+            },
+            (),
+        ),
+        ({"policy": "crop", "oversize": "wait", "tail": "pad"}, ()),
+        ({"policy": "bos-aligned", "longest": 12, "compat": "modded-nanogpt", "ranks": 2}, (500, 777)),
+    ],
+)
+def test_a_run_file_says_other_programs_rows(said: dict[str, Any], files: tuple[int, ...], tmp_path: Path) -> None:
+    for number, tokens in enumerate(files or (900,)):
+        ids = np.arange(1, tokens + 1, dtype="<u2")
+        ids[::17] = 50256
+        head = np.zeros(256, "<i4")
+        head[:3] = 20240520, 1, tokens
+        (tmp_path / f"web_{number:06d}.bin").write_bytes(head.tobytes() + ids.tobytes())
+    order = {"kind": "packed", "row_tokens": 16, "shuffle": False, **said}
+    corpus = {"name": "web", "path": ".", "boundary": "prefix=50256"}
+    segment = parse_run({"corpus": [corpus], "order": order})[0]
+    ready, warnings = make_ready(segment.run, assemble(segment.run, tmp_path), tmp_path, tmp_path / "cache")
+    assert warnings == ()
+    options = {k: v for k, v in said.items() if k != "policy"}
+    expected = packed(ready.corpora[0].table(), 16, said["policy"], shuffle=False, files=files, **options).prepare()
+    assert ready.order.fingerprint == expected.fingerprint
+    assert spans(ready.order) == spans(expected)
+    # Rows of single ranks and files are in no plan that others could share.
+    assert len(list((tmp_path / "cache").glob("*-plan.json"))) == ("compat" not in said)
+
+
 def test_the_run_of_the_page_is_one(tmp_path: Path) -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "packing.md").read_text("utf-8")
     said = tomllib.loads(text.split("```toml\n")[1].split("```")[0])

@@ -325,6 +325,11 @@ def test_what_is_unprepared_says_so() -> None:
         ({"policy": "concat", "compat": "hobbylm", "ranks": 2, "group": 2}, "PCK020"),
         ({"policy": "bos-aligned", "tail": "pad", "compat": "modded-nanogpt", "ranks": 2}, "PCK020"),
         ({"policy": "concat", "compat": "hobbylm", "ranks": 0}, "PCK020"),
+        ({"policy": "concat", "files": (3, 5)}, "PCK020"),
+        (
+            {"policy": "bos-aligned", "compat": "modded-nanogpt", "ranks": 1, "shuffle": False, "files": (3, 4)},
+            "PCK020",
+        ),
         ({"policy": "levanter-greedy", "oversize": "truncate", "keep": "middle"}, "PCK020"),
         ({"policy": "concat", "row_tokens": 0}, "PCK020"),
         ({"policy": "bestfit", "oversize": "split", "row_tokens": 1 << 25}, "PCK020"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -208,6 +208,28 @@ def test_bos_aligned_makes_modded_nanogpt_s_rows(
     assert (table.flags[clipped] & Flag.CUT != 0).all()
 
 
+@given(sizes_of_documents, st.integers(1, 24), st.integers(1, 3), st.integers(0, 24), st.data())
+def test_rows_begin_anew_in_every_file(
+    sizes: list[int], room: int, ranks: int, shorter: int, data: st.DataObject
+) -> None:
+    """Files are cut anywhere, also in a document; the second part of one that is cut is in no row."""
+    documents, longest = documents_of(sizes), max(1, room + 1 - shorter)
+    stream = [token for document in documents for token in document]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=4)))
+    edges = [0, *cuts, len(stream)]
+    files = [stream[a:b] for a, b in pairwise(edges)]
+    batches = [batch for file in files for batch in modded_nanogpt(file, BOS, room, ranks, longest, room + 2)]
+    options = {"longest": longest, "compat": "modded-nanogpt", "ranks": ranks, "epochs": 2}
+    order = prepared(sizes, room, "bos-aligned", files=tuple(map(len, files)), **options)
+    if order is None:
+        assert not batches
+        return
+    rows = rows_of(order, documents)
+    expected = [[*x, y[-1]] for batch in batches for x, y, _ in batch]
+    assert rows[: order.rows] == expected
+    check_and_locate(order, sizes, data)
+
+
 @pytest.mark.parametrize("policy", ["crop", "bos-aligned"])
 def test_no_token_stands_in_two_rows(policy: str) -> None:
     sizes = np.random.RandomState(3).randint(1, 60, 300).tolist()
@@ -234,6 +256,7 @@ def test_shares_of_ranks_enter_the_fingerprint() -> None:
         {"policy": "bos-aligned", "tail": "pad"},
         {"policy": "bos-aligned", "compat": "modded-nanogpt", "ranks": 1},
         {"policy": "bos-aligned", "compat": "modded-nanogpt", "ranks": 2},
+        {"policy": "bos-aligned", "compat": "modded-nanogpt", "ranks": 2, "files": (300, 300)},
     ]
     orders = [
         packed(Table([20] * 30), 8, said["policy"], shuffle=False, **{k: v for k, v in said.items() if k != "policy"})

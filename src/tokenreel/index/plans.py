@@ -64,7 +64,7 @@ def planned(
     if sizes is None or not _fits(sizes, order.table):
         sizes = Sizes.of(order.table)
         warnings += _write(place / f"{key}-sizes", {"lengths": sizes.lengths, "begins": sizes.begins})
-    if not order.packing.planned or order.private:
+    if not order.packing.planned or order.apart:
         return order.with_rows(sizes, threads=workers), tuple(warnings)
     seed = order.seed if order.packing.policy == "bestfit" else 0
     # The plan's name is of the lengths themselves, so that it cannot belong to others, whatever a key says.
@@ -95,10 +95,17 @@ def packed_order(said: kinds.Packed, corpus: Corpus, seed: int = 0) -> PackedOrd
     table = corpus.stream_table() if said.policy == "flat" else corpus.table()
     io = BlockShuffle(said.io.block, said.io.together) if said.io else None
     cut = _cut(corpus, said.cut) if said.cut else ()
+    files = _files(corpus) if said.compat == "modded-nanogpt" else ()
     return PackedOrder.over(
         table, packing, seed=seed, shuffle=said.shuffle, epochs=said.epochs or None, io=io, compat=said.compat,
-        ranks=said.ranks, group=said.group, cut=cut,
+        ranks=said.ranks, group=said.group, files=files, cut=cut,
     )  # fmt: skip
+
+
+def _files(corpus: Corpus) -> tuple[int, ...]:
+    """Return the tokens of each of a corpus's shards; of a slice, what it has of them."""
+    edges = np.cumsum([0, *corpus.shard_tokens], dtype=np.int64) - corpus.first_token
+    return tuple(np.diff(np.clip(edges, 0, corpus.tokens)).tolist())
 
 
 def _cut(corpus: Corpus, key: str) -> tuple[int, ...]:

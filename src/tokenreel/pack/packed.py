@@ -17,6 +17,7 @@ from tokenreel.errors import OrderError, nearest
 from tokenreel.order.locating import select
 from tokenreel.order.protocol import Hits, Node, fingerprint
 from tokenreel.order.windows_shuffle import BlockShuffle, places_of, windows_at
+from tokenreel.pack.packed_files import FileRows
 from tokenreel.pack.packed_policy import Packing
 from tokenreel.pack.packed_ranks import RankRows
 from tokenreel.pack.packed_rows import CUT, TAIL, ConcatRows, FlatRows, PlannedRows
@@ -38,7 +39,7 @@ CHUNK = 1 << 14
 COMPAT = {"hobbylm": "concat", "nanochat": "crop", "modded-nanogpt": "bos-aligned"}
 """The policy of each program whose share of rows among ranks can be asked for."""
 MOST_RANKS = 1 << 20
-Laid = ConcatRows | FlatRows | PlannedRows | RankRows
+Laid = ConcatRows | FileRows | FlatRows | PlannedRows | RankRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ class PackedOrder:
     ranks: int | None = None
     group: int | None = None
     """nanochat: documents that a rank takes at a time, a row group of its tables; 1 where it is left out."""
+    files: tuple[int, ...] = ()
+    """modded-nanogpt: tokens of each file, in which rows begin anew; none: all documents are one file's."""
     cut: tuple[int, ...] = ()
     """Documents whose stored end is not their real one: their last token has no end-of-document label."""
     table: DocTable | None = field(default=None, repr=False, compare=False)
@@ -116,6 +119,11 @@ class PackedOrder:
         if self.group is not None and (self.compat != "nanochat" or self.group < 1):
             expected = '1 or more, with compat = "nanochat"'
             raise OrderError("PCK020", "group", expected=expected, found=f"{self.group}, {self.compat}")
+        if self.files and (
+            self.compat != "modded-nanogpt" or min(self.files) < 0 or sum(self.files) != self.key.tokens
+        ):
+            expected = f'{self.key.tokens} tokens in all, with compat = "modded-nanogpt"'
+            raise OrderError("PCK020", "files", expected=expected, found=f"{sum(self.files)}, {self.compat}")
 
     @classmethod
     def over(
@@ -130,18 +138,19 @@ class PackedOrder:
         compat: str | None = None,
         ranks: int | None = None,
         group: int | None = None,
+        files: tuple[int, ...] = (),
         cut: tuple[int, ...] = (),
     ) -> PackedOrder:
         """Make the order over a corpus's documents, not yet prepared. O(1)."""
         shuffled = compat is None if shuffle is None else shuffle
-        return cls(table.key, packing, seed, shuffled, epochs, io, compat, ranks, group, cut, table)
+        return cls(table.key, packing, seed, shuffled, epochs, io, compat, ranks, group, files, cut, table)
 
     # -- what it is -----------------------------------------------------------------------------------------------------
 
     @property
-    def private(self) -> bool:
-        """Whether every rank packs documents of its own: plans are then each rank's, and in no file."""
-        return self.compat in ("hobbylm", "nanochat")
+    def apart(self) -> bool:
+        """Whether documents are packed rank by rank, or file by file: there is then no plan of them all."""
+        return self.compat in ("hobbylm", "nanochat") or len(self.files) > 1
 
     @property
     def corpora(self) -> tuple[CorpusKey, ...]:
@@ -191,7 +200,7 @@ class PackedOrder:
     def _parameters(self) -> dict[str, object]:
         io = None if self.io is None else [self.io.block, self.io.together]
         return {
-            "compat": [self.compat, self.ranks, self.group or 1] if self.compat else None,
+            "compat": [self.compat, self.ranks, self.group or 1, list(self.files)] if self.compat else None,
             "cut": list(self.cut),
             "io": io,
             "packing": self.packing.as_dict(),
@@ -215,21 +224,24 @@ class PackedOrder:
         """Return the order prepared, with the lengths of its documents, and its plan where there is one already."""
         laid: Laid
 
-        def of_documents(part: Sizes) -> ConcatRows | PlannedRows:
+        def planned(part: Sizes, plan: Plan | None = None) -> PlannedRows:
+            made = plan or make_plan(part, self.packing, self.seed, threads)
+            turns = (self.ranks or 1) if self.compat == "modded-nanogpt" else 1
+            return PlannedRows(part, made, self.packing, turns, self.compat == "modded-nanogpt")
+
+        def of_rank(part: Sizes) -> ConcatRows | PlannedRows:
             if self.packing.policy == "concat":
                 return ConcatRows(part, self.row_tokens, self.packing.tail == "drop")
-            return PlannedRows(part, make_plan(part, self.packing, self.seed, threads), self.packing)
+            return planned(part)
 
         if self.packing.policy == "flat" or sizes is None:
             laid = FlatRows(self.key.tokens, self.row_tokens)
-        elif self.private:
-            laid = RankRows.over(sizes, self.row_tokens, self.ranks or 1, of_documents, self.group or 1)
-        elif plan is None:
-            laid = of_documents(sizes)
+        elif len(self.files) > 1:
+            laid = FileRows.over(sizes, self.files, planned)
+        elif self.apart:
+            laid = RankRows.over(sizes, self.row_tokens, self.ranks or 1, of_rank, self.group or 1)
         else:
-            laid = PlannedRows(sizes, plan, self.packing)
-        if isinstance(laid, PlannedRows) and self.compat:
-            laid = replace(laid, together=self.ranks or 1, clipped_labels=True)
+            laid = of_rank(sizes) if plan is None else planned(sizes, plan)
         made = replace(self, laid=laid)
         if made.epochs is not None and made.epochs * made.rows >= 1 << 63:
             raise OrderError("ORD002", "samples", expected="fewer than 2**63", found=made.epochs * made.rows)
@@ -329,7 +341,7 @@ def packed(table: DocTable, row_tokens: int, policy: str, **options: Any) -> Pac
 
     Raises what both raise, and `OrderError` (PCK020) for an option of neither.
     """
-    own = ("seed", "shuffle", "epochs", "io", "compat", "ranks", "group", "cut")
+    own = ("seed", "shuffle", "epochs", "io", "compat", "ranks", "group", "files", "cut")
     known = (*own, *(one.name for one in fields(Packing)))
     for name in options:
         if name not in known:
