@@ -157,15 +157,6 @@ def test_a_missing_file_beside_is_made_anew(tmp_path: Path, to: str, gone: str) 
     assert documents(tmp_path / "out", "suffix=2") == before
 
 
-def test_what_only_its_writer_can_make_again_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    convert(make(tmp_path / "made", CASES[0]), tmp_path / "in", to="mds", boundary="suffix=2")
-    first = next((tmp_path / "in").glob("*.mds"))
-    first.write_bytes(first.read_bytes()[:-1])
-    with pytest.raises(FormatError, match="FLT020"):
-        repair(tmp_path / "in", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_nothing_to_repair_writes_nothing(tmp_path: Path) -> None:
     done = repair(make(tmp_path / "in", CASES[0]), tmp_path / "out")
     assert done.exit_status == 0

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokenreel.convert.repair_indexed import INDEXED, Wish, family_of, ids_digest, mend, without_index
 from tokenreel.convert.repair_tables import MendedTable, mend_tables
-from tokenreel.convert.salvage import Saved, mendable, salvage
+from tokenreel.convert.salvage import Saved, salvage
 from tokenreel.errors import EXIT_DATA, EXIT_OK, DocumentError, FormatError, TokenError, TokenreelError, UsageError
 from tokenreel.formats import Boundary, Found, open_shard
 from tokenreel.formats.megatron_write import MegatronWriter
@@ -51,10 +52,12 @@ class MendedShard:
     documents: int
     tokens: int
     """Ids that were kept."""
-    lost: int
-    """Ids that were there, or promised, and are in no document now."""
+    lost: int | None
+    """Ids that were there, or promised, and are in no document now; None where nothing says how many."""
     sha256: str
     """Of the ids that were kept, before and after alike."""
+    lost_documents: int | None = None
+    """Where a table says how many there were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class Repaired:
     out: str
     mended: tuple[MendedShard, ...] = ()
     tables: tuple[MendedTable, ...] = ()
+    index: str = ""
+    """What was wrong with the index of all shards, in words; empty for nothing."""
     beyond: tuple[str, ...] = ()
     """Shards that nothing can be saved of, and why."""
     copied: int = 0
@@ -78,7 +83,7 @@ class Repaired:
     @property
     def anything(self) -> bool:
         """Whether anything was changed or lost."""
-        return bool(self.mended or self.tables or self.beyond)
+        return bool(self.mended or self.tables or self.index or self.beyond)
 
     @property
     def exit_status(self) -> int:
@@ -99,10 +104,17 @@ class Repaired:
         for shard in self.mended:
             kept = f"{counted(shard.documents, 'document')} and {counted(shard.tokens, 'id')} kept"
             lost = f", {counted(shard.lost, 'id')} lost" if shard.lost else ", nothing lost"
+            if shard.lost_documents:
+                more = "their ids are not counted" if shard.lost is None else counted(shard.lost, "id")
+                lost = f", {counted(shard.lost_documents, 'document')} lost ({more})"
+            elif shard.lost is None:
+                lost = "; how much is lost nothing says"
             out.append(f"{shard.name}: {'; '.join(shard.changes)}")
             out.append(f"  {kept}{lost}; SHA-256 of the ids before and after {shard.sha256}")
         for table in self.tables:
             out += table.lines()
+        if self.index:
+            out.append(self.index)
         out += [f"not saved: {what}" for what in self.beyond]
         if self.copied:
             out.append(f"{counted(self.copied, 'shard')} copied byte for byte, SHA-256 the same before and after")
@@ -123,10 +135,11 @@ def repair(
     """Write what can be saved of a corpus into the new folder `out`; the source is never changed.
 
     Truncated shards are kept to their last whole document; a missing or damaged ``.idx``, ``.ds.index``, ``.ds.metadata``,
-    ``.csv.gz`` or offset table is made anew, from what is left of it or from the separators of `boundary`; HobbyLM's tables
-    are rebuilt where they are wrong (see `repair_tables`). `dtype` is that of files that do not say theirs; `as_format` what
-    ids without a header are: ``megatron-v1`` for a pair that lost its index; ``hobbylm-v1`` makes tables of documents for
-    llm.c shards that have none. Nothing is written where nothing is wrong.
+    ``.csv.gz`` or offset table is made anew, from what is left of it or from the separators of `boundary`; so are the
+    ``index.json`` of MDS and LitData and Levanter's ledger, from the shards; HobbyLM's tables are rebuilt where they are wrong
+    (see `repair_tables`). `dtype` is that of files that do not say theirs; `as_format` what ids without a header are:
+    ``megatron-v1`` for a pair that lost its index; ``hobbylm-v1`` makes tables of documents for llm.c shards that have none.
+    A shard of which nothing can be saved is left out and named. Nothing is written where nothing is wrong.
 
     Raises `UsageError`: USE005, USE011; `DocumentError` (DOC006) where there is no shard; `FormatError` (FLT020) where
     nothing at all can be saved.
@@ -142,7 +155,8 @@ def repair(
     try:
         work = _Work(target, target_folder, dtype, as_format, progress)
         if not work.shards:
-            raise DocumentError("DOC006", path=path, hint="tokenreel formats")
+            what = "" if not findings.kept else findings.kept[0].line()
+            raise DocumentError("DOC006", what, path=path, hint="tokenreel formats")
         report = work.run()
     finally:
         target.close()
@@ -172,7 +186,12 @@ class _Work:
         self.store: Store = target.store
         self.out = out
         self.dtype = dtype
+        self.wish = Wish(target.boundary, dtype, as_format)
         self.shards = [_as_asked(found, as_format) for found in target.files]
+        self.index = ""
+        if not self.shards or as_format or family_of(self.shards[0].format) in INDEXED:
+            found, self.index = without_index(target.store, list(target.sizes), self.wish)
+            self.shards = found or self.shards
         self.progress = progress
         self.tables_asked = bool(as_format and as_format.startswith("hobbylm"))
         self.copied = 0
@@ -185,19 +204,20 @@ class _Work:
 
     def run(self) -> Repaired:
         """Mend shards, then tables; write nothing where nothing is wrong."""
-        wrong = {found.name: self._is_wrong(found) for found in self.shards}
+        wrong = {found.name: bool(self.index) or self._is_wrong(found) for found in self.shards}
+        if self.shards and all(family_of(found.format) for found in self.shards):
+            return self._indexed(wrong)
         tables = self._tables_wrong({name for name, bad in wrong.items() if bad})
         report = Repaired(str(self.target.path), str(self.out))
         if not any(wrong.values()) and not tables:
             return report
-        for found in self.shards:
-            if wrong[found.name] and not mendable(found):
-                salvage(self.store, found, self.target.boundary)  # says why not, before anything is written
         cut = False
+        # What is only read is written as something else, so all of it is.
+        anew = any(wrong[found.name] and not format_named(found.format).writes for found in self.shards)
         for found in self.shards:
             streamed = format_named(found.format).streamed
             try:
-                if wrong[found.name] or (cut and streamed):
+                if wrong[found.name] or anew or (cut and streamed):
                     saved = salvage(self.store, found, self._boundary(found), self.dtype)
                     saved, headless = self._without_head(saved) if cut and streamed else (saved, "")
                     self._mend(found, saved, headless)
@@ -223,6 +243,20 @@ class _Work:
             hashes=self.hashes,
         )
 
+    def _indexed(self, wrong: dict[str, bool]) -> Repaired:
+        """Mend shards of formats with a module of their own; see `repair_indexed`."""
+        report = Repaired(str(self.target.path), str(self.out), index=self.index)
+        if not any(wrong.values()):
+            return report
+        done = mend(self.store, self.out, self.shards, wrong, self.wish, self._copy)
+        mended = [
+            MendedShard(one.found.name, one.changes, documents, tokens, one.lost, digest, one.lost_documents)
+            for one, documents, tokens, digest in done.shards
+        ]
+        return replace(
+            report, mended=tuple(mended), beyond=tuple(done.beyond), copied=self.copied, hashes=dict(self.hashes)
+        )
+
     def _boundary(self, found: Found) -> Boundary:
         known = self.target.boundary
         if known.prefix or known.suffix or not found.format.startswith("hobbylm"):
@@ -237,9 +271,15 @@ class _Work:
         if found.format == "datatrove" and not self.store.exists(f"{found.name}.ds.metadata"):
             return True
         try:
-            return next(iter(problems_of(self.target, found)), None) is not None
+            if next(iter(problems_of(self.target, found)), None) is not None:
+                return True
+            if found.format == "levanter":  # its chunks are only looked at when they are decoded
+                shard = open_shard(self.store, found)
+                ids_digest(shard)
+                shard.close()
         except TokenreelError:
             return True
+        return False
 
     def _tables_wrong(self, broken: set[str]) -> bool:
         """Return whether tables beside a stream's shards are wrong, or will be when its shards are mended."""
@@ -274,7 +314,7 @@ class _Work:
             return
         changes = (*saved.changes, *([headless] if headless else []))
         before = hashlib.sha256()
-        if found.format == "megatron-v1":
+        if saved.format == "megatron-v1":
             self._write_pair(found, saved, before)
         else:
             self._write(found, saved, before)
@@ -334,6 +374,9 @@ class _Work:
 
         store = LocalStore(self.out)
         row = format_named(saved.format)
+        if saved.format != found.format and saved.format == "megatron-v1":
+            found = Found(saved.format, found.name, (f"{found.name}.bin", f"{found.name}.idx"))
+            saved = replace(saved, payload=found.files[0])
         payload = Path(saved.payload).suffix
         files = tuple(file for file in found.files if file.endswith(payload)) or (f"{found.name}{payload}",)
         more = tuple(entry.path for entry in store.list(found.name) if entry.path not in files)

@@ -73,12 +73,7 @@ def salvage(store: Store, found: Found, boundary: Boundary, dtype: str | None = 
     for prefix, save in _SAVE.items():
         if found.format.startswith(prefix):
             return save(store, found, boundary, dtype, go_on)
-    raise _no_way(found, "only its writer can make it again", f"a format that can be mended: {', '.join(_SAVE)}")
-
-
-def mendable(found: Found) -> bool:
-    """Return whether a shard is of a format of which something can be saved at all."""
-    return any(found.format.startswith(prefix) for prefix in _SAVE)
+    raise _no_way(found, "nothing is known of how its files break", f"a format that can be mended: {', '.join(_SAVE)}")
 
 
 def _no_way(found: Found, why: str, expected: str) -> FormatError:
@@ -277,6 +272,60 @@ def _ounce(store: Store, found: Found, boundary: Boundary, dtype: str | None, go
         reader.close()
 
 
+def _pbin(store: Store, found: Found, boundary: Boundary, dtype: str | None, go_on: bool) -> Saved:  # noqa: ARG001
+    """Save a packed file of Modalities as a Megatron pair: its own format is only read here."""
+    from tokenreel.formats.pbin import HEADER_BYTES as HEAD
+    from tokenreel.formats.pbin import WIDTHS as KINDS_OF_PBIN
+    from tokenreel.formats.pbin import open_file, read_pairs
+
+    path = found.files[0]
+    changes = ["written as a Megatron pair, since its own format is only read"]
+    try:
+        shard = open_file(store, path)
+    except TokenreelError:
+        pass
+    else:
+        edges = shard.document_edges(0, shard.documents)
+        kind, tokens = shard.dtype, shard.tokens
+        shard.close()
+        return Saved("megatron-v1", path, HEAD, _stored(kind), edges, tokens, tokens, tuple(changes))
+    reader = store.reader(path)
+    try:
+        if reader.size < HEAD:
+            raise _no_way(found, "there is no whole header", f"{HEAD} bytes and more")
+        size, width = (int.from_bytes(reader.read(at, count), "little") for at, count in ((0, 8), (8, 4)))
+        if width not in KINDS_OF_PBIN:
+            raise _no_way(found, "its header does not say how wide an id is", "1, 2 or 4 bytes")
+        cut = HEAD + size > reader.size
+        tokens = min(size, reader.size - HEAD) // width
+        ends: Edges | None = None
+        if not cut:
+            try:
+                pairs = read_pairs(reader, HEAD + size, path)
+                ends = np.cumsum(pairs[:, 1]) // width
+                sound = bool((pairs[:, 1] >= 0).all() and (pairs[:, 1] % width == 0).all())
+                ends = ends[ends <= tokens] if sound and len(ends) else None
+            except TokenreelError:
+                ends = None
+        code = _stored(np.dtype(KINDS_OF_PBIN[width]))
+        if ends is not None:
+            edges = np.concatenate(([0], ends)).astype(np.int64)
+            changes.append("its index did not cover all of its ids: the documents in it are kept")
+        else:
+            changes.append("its index, the last thing in the file, was gone or damaged: made anew from separators")
+            edges = by_separators(reader, HEAD, code, tokens, boundary, cut=cut, found=found)
+        return Saved(
+            "megatron-v1", path, HEAD, code, edges, tokens, size // width, tuple(changes), from_separators=True
+        )
+    finally:
+        reader.close()
+
+
+def _stored(kind: np.dtype[Any]) -> str:
+    """Return the type of a pair that holds ids of a type: it has no uint32, and no vocabulary has 2**31 ids."""
+    return "<i4" if kind.itemsize == 4 else kind.newbyteorder("<").str
+
+
 def _datatrove(store: Store, found: Found, boundary: Boundary, dtype: str | None, go_on: bool) -> Saved:  # noqa: ARG001
     path, index, metadata = (found.name + suffix for suffix in (".ds", ".ds.index", ".ds.metadata"))
     if not store.exists(path):
@@ -392,5 +441,6 @@ _SAVE: dict[str, Callable[[Store, Found, Boundary, str | None, bool], Saved]] = 
     "ounce": _ounce,
     "datatrove": _datatrove,
     "olmo": _olmo,
+    "pbin": _pbin,
 }
 """By the beginning of a format's name."""

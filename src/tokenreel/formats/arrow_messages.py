@@ -63,7 +63,12 @@ class Walk:
         self._reader = reader
         self._names = names
         self.in_file = reader.size >= 8 and reader.read(0, 6) == FILE_MAGIC
-        self._at = 8 if self.in_file else 0
+        self.at = 8 if self.in_file else 0
+        """Where the next message begins."""
+        self.last = False
+        """Whether the column of ids is the last."""
+        self.schema_at = (self.at, 0)
+        """Byte and size of the schema's message."""
         try:
             self.column = self._schema()
         except FormatError:
@@ -72,63 +77,71 @@ class Walk:
             raise self._wrong("a schema", error) from error
 
     def _schema(self) -> Column:
-        begin = self._at
-        kind, _, body, _ = self._message()
+        begin = self.at
+        kind, _, body, _ = self.message()
         if kind != _SCHEMA or body:
             raise ValueError("another message first")
         pa = require("pyarrow", extra="build")
         ipc = require("pyarrow.ipc", extra="build")
         try:
-            schema = ipc.read_schema(pa.py_buffer(self._reader.read(begin, self._at - begin)))
+            schema = ipc.read_schema(pa.py_buffer(self._reader.read(begin, self.at - begin)))
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise ValueError(str(error).splitlines()[0][:200]) from error
-        return _column(schema, self._names, self._reader.path)
+        self.schema_at = (begin, self.at - begin)
+        column = _column(schema, self._names, self._reader.path)
+        self.last = schema.names[-1] == column.name
+        return column
 
     def batches(self) -> Iterator[Batch]:
         """Yield the batches in their order, to the end mark."""
         try:
             for _ in range(_MOST_MESSAGES):
-                begin = self._at
-                kind, table, body, body_at = self._message()
+                begin = self.at
+                kind, table, body, body_at = self.message()
                 if kind == 0:
                     break
                 if kind == _RECORDS:
-                    yield self._batch(table, body, body_at, begin)
+                    yield self.batch(table, body, body_at, begin)
         except FormatError:
             raise
         except (struct.error, ValueError, IndexError) as error:
             raise self._wrong("a message, and an end mark after the last", error) from error
         if self.in_file:
             tail = self._reader.read(max(0, self._reader.size - 10), min(10, self._reader.size))
-            if tail[4:] != FILE_MAGIC or self._at + int.from_bytes(tail[:4], "little") + 10 != self._reader.size:
+            if tail[4:] != FILE_MAGIC or self.at + int.from_bytes(tail[:4], "little") + 10 != self._reader.size:
                 raise self._wrong("a footer to the end of the file", "none")
-        elif self._at != self._reader.size:
-            raise self._wrong("the end of the file", f"{self._reader.size - self._at} bytes more")
+        elif self.at != self._reader.size:
+            raise self._wrong("the end of the file", f"{self._reader.size - self.at} bytes more")
 
-    def _message(self) -> tuple[int, _Table, int, int]:
+    def message(self) -> tuple[int, _Table, int, int]:
         """Return (kind, header, bytes of the body, its place) of the next message, kind 0 for the end mark."""
-        head = self._reader.read(self._at, min(8, self._reader.size - self._at))
+        head = self._reader.read(self.at, min(8, self._reader.size - self.at))
         if len(head) < 8 or head[:4] != _CONTINUATION:
             raise ValueError("no message here")
         (length,) = struct.unpack_from("<i", head, 4)
         if length == 0:
-            self._at += 8
+            self.at += 8
             return 0, _Table(b"", 0), 0, 0
-        if not 8 <= length <= min(_LARGEST_METADATA, self._reader.size - self._at - 8):
+        if not 8 <= length <= min(_LARGEST_METADATA, self._reader.size - self.at - 8):
             raise ValueError(f"metadata of {length} bytes")
-        data = self._reader.read(self._at + 8, length)
+        data = self._reader.read(self.at + 8, length)
         message = _Table(data, struct.unpack_from("<I", data)[0])
         body = message.number(3, "<q")
-        body_at = self._at + 8 + length
+        body_at = self.at + 8 + length
         if not 0 <= body <= self._reader.size - body_at:
             raise ValueError(f"a body of {body} bytes")
         header = message.table(2)
         if header is None:
             raise ValueError("a message without header")
-        self._at = body_at + body
+        self.at = body_at + body
         return message.number(1, "<B"), header, body, body_at
 
-    def _batch(self, table: _Table, body: int, body_at: int, begin: int) -> Batch:
+    def body_of(self, metadata: bytes) -> int:
+        """Return the bytes of the body that a message's metadata announces; struct.error or ValueError for what is none."""
+        return int(_Table(metadata, struct.unpack_from("<I", metadata)[0]).number(3, "<q"))
+
+    def batch(self, table: _Table, body: int, body_at: int, begin: int) -> Batch:
+        """Return where the column is in a record batch whose message begins at `begin`."""
         if table.table(3) is not None:
             raise ValueError("compressed buffers")
         column = self.column
@@ -161,7 +174,7 @@ class Walk:
 
     def _wrong(self, expected: str, found: object) -> FormatError:
         said = str(found)[:200] or type(found).__name__
-        return FormatError("PQT007", path=self._reader.path, offset=self._at, expected=expected, found=said)
+        return FormatError("PQT007", path=self._reader.path, offset=self.at, expected=expected, found=said)
 
 
 class _Table:

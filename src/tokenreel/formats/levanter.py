@@ -14,7 +14,7 @@ import numpy as np
 from tokenreel.errors import FormatError
 from tokenreel.formats.base import Found, Problem
 from tokenreel.formats.indexed import parsed
-from tokenreel.formats.levanter_ledger import LEDGER, Member, parse_ledger
+from tokenreel.formats.levanter_ledger import FIELDS, LEDGER, Member, parse_ledger
 from tokenreel.formats.loaded import full_path
 from tokenreel.formats.tabled import CHUNK, TableShard
 from tokenreel.formats.zarr_array import METADATA, ZarrArray
@@ -41,6 +41,10 @@ def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
         for member in parsed(store, path, parse_ledger).members.values():
             inside.add(member.path.removesuffix("/0").rpartition("/")[0])
             found[member.path] = Found(FORMAT, member.path, (), f"{folder}/{member.order:012d}")
+    if not ledgers:  # opening says that there is none
+        ends = tuple(f"/{field}/offsets/{METADATA}" for field in FIELDS)
+        names = [path.removesuffix(f"/offsets/{METADATA}") for path in have if f"/{path}".endswith(ends)]
+        found = {name: Found(FORMAT, name, ()) for name in names}
     files: dict[str, list[str]] = {name: [] for name in found}
     for path in have:
         above = path
@@ -111,7 +115,12 @@ def _member(store: Store, name: str) -> tuple[str, Member, bool]:
             ledger = parsed(store, path, parse_ledger)
             if name in ledger.members:
                 return path, ledger.members[name], ledger.finished
-    raise FormatError("LEV001", path=full_path(store, name), expected=f"a {LEDGER} that names it")
+    raise FormatError(
+        "LEV001",
+        path=full_path(store, name),
+        expected=f"a {LEDGER} that names it",
+        hint=f"tokenreel repair {store.root} --out DIR",
+    )
 
 
 def _counts(store: Store, name: str, expected: object, found: object) -> FormatError:

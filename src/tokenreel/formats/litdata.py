@@ -14,7 +14,7 @@ import numpy as np
 from tokenreel.errors import FormatError
 from tokenreel.formats.base import Found, Problem
 from tokenreel.formats.indexed import parsed
-from tokenreel.formats.litdata_index import INDEX, Chunk, parse_index, stem
+from tokenreel.formats.litdata_index import CHUNK_NAME, INDEX, Chunk, parse_index, stem
 from tokenreel.formats.loaded import full_path
 from tokenreel.formats.tabled import CHUNK, TableShard, as_error
 from tokenreel.formats.unpacking import UnpackedReader
@@ -50,7 +50,36 @@ def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
             if path == chunk.path and (index in indices or path in have or chunk.plain in have):
                 here = path if path in have or chunk.plain not in have else chunk.plain
                 found.append(Found(FORMAT, stem(path), (here,), f"{folder}/{chunk.order:012d}"))
+    if not found:
+        found = orphans(store, sorted(have))
     return found
+
+
+def orphans(store: Store, paths: Sequence[str]) -> list[Found]:
+    """Return files that are named as LitData's chunks and begin as they do, though no index names them.
+
+    In the order that LitData gives them: by worker, then by number. One small read of each file of such a name.
+    """
+    found = []
+    for path in paths:
+        match = CHUNK_NAME.fullmatch(path.rpartition("/")[2])
+        if match is None or not (match["packed"] or _begins_like_one(store, path)):
+            continue
+        folder = path.rpartition("/")[0]
+        order = f"{folder}/{int(match['worker']):012d}-{int(match['number']):012d}"
+        found.append(Found(FORMAT, stem(path), (path,), order))
+    return sorted(found, key=lambda one: one.order)
+
+
+def _begins_like_one(store: Store, path: str) -> bool:
+    reader = store.reader(path)
+    try:
+        if reader.size < 2 * WORD:
+            return False
+        items, first = (int.from_bytes(reader.read(at, WORD), "little") for at in (0, WORD))
+        return items > 0 and first == WORD * (items + 2)
+    finally:
+        reader.close()
 
 
 def _index_of(path: str) -> str:
@@ -87,7 +116,12 @@ def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> LitDa
     index = _index_of(path)
     chunk = parsed(store, index, parse_index).get(path) if store.exists(index) else None
     if chunk is None:
-        raise FormatError("LIT005", path=full_path(store, path), expected=f"{index} to name it, for its dtype")
+        raise FormatError(
+            "LIT005",
+            path=full_path(store, path),
+            expected=f"{index} to name it, for its dtype",
+            hint=f"tokenreel repair {store.root} --out DIR --dtype uint16, or what it is",
+        )
     reader = _reader(store, chunk, accept)
     try:
         problem = examine(reader, path, chunk)

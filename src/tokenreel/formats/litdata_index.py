@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 INDEX = "index.json"
 _PACKED = re.compile(r"\.zstd(:\d+)?\.bin$")
 """How a compressed chunk's name ends: with the level, where its writer was given one."""
+CHUNK_NAME = re.compile(r"chunk-(?P<worker>\d{1,9})-(?P<number>\d{1,9})(?P<packed>\.zstd(:\d+)?)?\.bin")
 KINDS = {
     "no_header_tensor": {11: "u1", 12: "i1", 14: "<i2", 16: "<i4", 18: "<i8", 20: "<u2"},
     "no_header_numpy": {0: "i1", 1: "<i2", 2: "<i4", 3: "<i8", 4: "u1", 5: "<u2", 6: "<u4", 7: "<u8"},

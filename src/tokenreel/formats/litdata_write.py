@@ -72,7 +72,6 @@ def finish_folder(root: Path, shards: Sequence[FinishedShard], options: WriteOpt
     width = np.dtype(options.dtype).itemsize
     if options.dtype not in CODES:
         raise UsageError("USE003", "a dtype of LitData", expected=", ".join(CODES), found=options.dtype)
-    kind = CODES[options.dtype]
     written = []
     for folder, members in by_folder(shards).items():
         chunks: list[dict[str, Any]] = [
@@ -84,23 +83,29 @@ def finish_folder(root: Path, shards: Sequence[FinishedShard], options: WriteOpt
             }
             for shard in members
         ]
-        config = {
-            "chunk_bytes": max((chunk["chunk_bytes"] for chunk in chunks), default=0),
-            "chunk_size": None,
-            "compression": packed or None,
-            "compression_batch_size": None,
-            "compression_level": None,
-            "data_format": [kind],
-            "data_spec": _SPEC,
-            "encryption": None,
-            "ipc_compression": None,
-            "item_loader": "TokensLoader",
-            "types": "tensor" if "tensor" in kind else "json",
-        }
+        config = config_of(options.dtype, packed, max((chunk["chunk_bytes"] for chunk in chunks), default=0))
         # LitData writes a date here; it is no fact about the data.
         value = {"chunks": chunks, "config": config, "updated_at": "0"}
         written.append(write_index(root, f"{folder}/{INDEX}" if folder else INDEX, value))
     return tuple(written)
+
+
+def config_of(dtype: str, packed: str, chunk_bytes: int) -> dict[str, Any]:
+    """Return the settings of an index of chunks of tokens."""
+    kind = CODES[dtype]
+    return {
+        "chunk_bytes": chunk_bytes,
+        "chunk_size": None,
+        "compression": packed or None,
+        "compression_batch_size": None,
+        "compression_level": None,
+        "data_format": [kind],
+        "data_spec": _SPEC,
+        "encryption": None,
+        "ipc_compression": None,
+        "item_loader": "TokensLoader",
+        "types": "tensor" if "tensor" in kind else "json",
+    }
 
 
 def by_folder(shards: Sequence[FinishedShard]) -> dict[str, list[FinishedShard]]:

@@ -69,13 +69,13 @@ def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
                 here = path if path in have or info.packed is None else info.packed.path
                 name = path.removesuffix(_SUFFIX)
                 order = f"{index.rpartition('/')[0]}/{info.order:012d}"
-                found.setdefault(name, Found(_kind(info.columns), name, (here,), order))
+                found.setdefault(name, Found(kind_of(info.columns), name, (here,), order))
     taken = {file for shard in found.values() for file in shard.files}
     for path in sorted(have - taken):
         name = path.removesuffix(_SUFFIX)
         if path.endswith(_SUFFIX) and name not in found:
             columns = _own_columns(store, path)
-            found[name] = Found(FORMAT if columns is None else _kind(columns), name, (path,))
+            found[name] = Found(FORMAT if columns is None else kind_of(columns), name, (path,))
     return _told(store, list(found.values()))
 
 
@@ -90,7 +90,8 @@ def _is_index(store: Store, path: str) -> bool:
     return isinstance(shards, list) and all(isinstance(one, dict) and one.get("format") == "mds" for one in shards)
 
 
-def _kind(columns: tuple[Column, ...]) -> str:
+def kind_of(columns: tuple[Column, ...]) -> str:
+    """Return the name of the format of shards with these columns; that of bytes waits for a dtype."""
     column = token_column(columns)
     return WAITING if column is not None and column.encoding == "bytes" else FORMAT
 

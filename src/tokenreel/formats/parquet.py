@@ -87,7 +87,7 @@ class ParquetShard(LoadedShard):
     def __init__(self, store: Store, path: str, reader: Reader, footer: Footer) -> None:
         self._footer = footer
         self._reader = reader
-        self._file = _opened(reader, FACTS.intersection(footer.names))
+        self._file = opened(reader, FACTS.intersection(footer.names))
         dtype = self._dtype()
         told = [chunk.tokens for chunk in footer.chunks]
         tokens = sum(count for count in told if count is not None)
@@ -228,7 +228,8 @@ def lists_of(column: Any, path: str, first: int) -> tuple[Edges, Ids]:
     return lengths, ids
 
 
-def _opened(reader: Reader, dictionaries: frozenset[str]) -> Any:
+def opened(reader: Reader, dictionaries: frozenset[str]) -> Any:
+    """Return a file as pyarrow reads it, checksums of pages included; raises `FormatError` (PQT005)."""
     pa = require("pyarrow", extra="build")
     parquet = require("pyarrow.parquet", extra="build")
     with _arrow_errors(reader, 0):

@@ -52,7 +52,7 @@ def unpack(data: bytes, algorithm: str, size: int) -> bytearray | bytes:
         except (OSError, pa.ArrowException) as error:
             raise ValueError(str(error).splitlines()[0][:200]) from error
     out = bytearray()
-    for part in _steps(data, algorithm):
+    for part in steps_of(data, algorithm):
         if len(out) + len(part) > size:
             raise ValueError(f"more than {size} bytes")
         out += part
@@ -61,7 +61,8 @@ def unpack(data: bytes, algorithm: str, size: int) -> bytearray | bytes:
     return out
 
 
-def _steps(data: bytes, algorithm: str) -> Iterator[bytes]:
+def steps_of(data: bytes, algorithm: str) -> Iterator[bytes]:
+    """Yield what data decompresses to, a MiB or so at a time; raises `ValueError` where it goes no further."""
     if algorithm == "zstd":
         zstandard = require("zstandard", extra="build")
         try:
