@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,31 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_planted_document_is_dropped_by_its_stage(built: Path, name: str) -> None:
     (fate,) = explain(built / "out", name)
     assert (fate.stage, fate.rule, fate.dropped) == (PLANTED[name][1], PLANTED[name][2], True)
+
+
+def test_a_document_of_the_mix_is_found_by_its_input_and_by_every_name(built: Path) -> None:
+    out = built / "out"
+    corpus, tok = tokenreel.open(out), load_tokenizer(str(built / "tokenizer.json"))
+    for name, record in (("web-0", 0), ("web-1", 7), ("books-0", 19)):
+        source, number = name.split("-")
+        k = record + int(number) * 30
+        (by_record,) = explain(out, f"in/{name}.jsonl#{record}")
+        (by_id,) = explain(out, f"{source}{k}")
+        assert by_record == by_id == explain(out, str(by_id.id))[0]
+        assert (by_id.stage, by_id.rule, by_id.input, by_id.record) == ("corpus", "kept", f"in/{name}.jsonl", record)
+        split, shard, document = re.fullmatch(r"\d+ tokens, (\w+), (\S+) document (\d+)", by_id.value).groups()  # type: ignore[union-attr]
+        entry = next(one for one in corpus.split(split).entries if one.name == shard)
+        begin = sum(one.documents for one in corpus.split(split).entries if one.name < entry.name)
+        assert tok.decode(corpus.split(split)[begin + int(document)][:-1]) == text(source, k)
+
+
+def test_what_is_not_recorded_is_told_by_what_was_seen(built: Path) -> None:
+    with pytest.raises(SourceError, match=r"SRC031 .*: 30 documents of this input were seen .*#30.*\n.*--explain 'in/"):
+        explain(built / "out", "in/web-0.jsonl#30")
+    with pytest.raises(SourceError, match=r"SRC031 .*no part is of this input"):
+        explain(built / "out", "in/elsewhere.jsonl#0")
+    with pytest.raises(SourceError, match="SRC031"):
+        explain(built / "out", "nobody")
 
 
 def test_seen_are_those_kept_and_those_dropped(built: Path) -> None:
@@ -159,6 +185,10 @@ def test_a_source_that_would_lose_too_much_stops_the_build(tmp_path: Path) -> No
     ):
         build(tmp_path, whole(tmp_path, dedup={}, **common))
     assert not (tmp_path / "out/tokenreel.json").exists()
+    report = verify(tmp_path / "out")
+    assert (report.status, list(report.counts)) == ("incomplete", ["MAN046"])
+    (fate,) = explain(tmp_path / "out", "in/b.jsonl#0")
+    assert (fate.stage, fate.rule) == ("staged", "kept")
     # What was staged is kept: only the merge is another now.
     report = build(tmp_path, whole(tmp_path, dedup={"allow": ["b"]}, **common))
     assert report.built == 0
@@ -272,6 +302,7 @@ def test_a_test_split_is_never_opened(tmp_path: Path) -> None:
     evals = [{"name": "quiz", "path": "evals/quiz_test.jsonl", "split": "dev"}]
     with pytest.raises(SourceError, match="SRC040"):
         build(tmp_path, whole(tmp_path, decontaminate={"eval": evals}))
+    assert not (tmp_path / "out").exists()
 
 
 def test_special_tokens_spelled_in_texts_stay_text(tmp_path: Path) -> None:

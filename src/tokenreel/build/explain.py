@@ -1,16 +1,18 @@
 """What became of a document: the stage, the rule and the value that dropped it, or where it is.
 
 Looked for in everything that a build leaves: lists of dropped documents (``*.dropped.arrow``, below ``stage`` and
-``receipts``), staged parts, and ``documents.parquet``. A document is named by its id (32 hex digits: XXH3-128 of its final
+``stages``), staged parts, and ``documents.parquet`` with the lists of what is in it (``*.kept.parquet``). A document is named by its id (32 hex digits: XXH3-128 of its final
 text, or the first 16 bytes of the text's SHA-256 while it is staged), by its upstream id, or by ``INPUT#RECORD``.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
+
+import numpy as np
 
 from tokenreel.build.staging_receipt import receipt_at
 from tokenreel.corpus.documents import DOCUMENTS
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import numpy.typing as npt
+
 KEPT = "kept"
-DROPPED_SUFFIX = ".dropped.arrow"
+DROPPED_SUFFIX, KEPT_SUFFIX = ".dropped.arrow", ".kept.parquet"
 _HEX = re.compile(r"[0-9a-fA-F]{32}")
 
 
@@ -80,14 +84,33 @@ def explain(out: Path, identity: str) -> list[Fate]:
     wanted = _Wanted.of(identity)
     found = [*_in_parquet(out, wanted), *_in_stage(out, wanted), *_in_lists(out, wanted)]
     if not found:
-        raise SourceError(
-            "SRC031",
-            path=out,
-            expected="an id of 32 hex digits, an upstream id, or INPUT#RECORD",
-            found=identity,
-            hint="tokenreel build RECIPE --dry-run",
-        )
+        raise _unknown(out, wanted)
     return found
+
+
+def _unknown(out: Path, wanted: _Wanted) -> SourceError:
+    """Return the error for a document that nothing names; it says of which inputs documents are named."""
+    receipts = [receipt for path in _receipts(out) if (receipt := receipt_at(path)) is not None]
+    message = ""
+    if wanted.input is not None and receipts:
+        mine = [receipt for receipt in receipts if receipt.path == wanted.input]
+        message = "no part is of this input: it was not read, or is spelled otherwise"
+        if mine:
+            seen = max(receipt.docs_seen for receipt in mine)
+            message = f"{seen:,} documents of this input were seen"
+            message += "; then its source's budget was reached" if any(one.reached for one in mine) else ""
+    return SourceError(
+        "SRC031",
+        message,
+        path=out,
+        expected="an id of 32 hex digits, an upstream id, or INPUT#RECORD",
+        found=wanted.text,
+        hint=f"tokenreel build RECIPE --explain '{receipts[0].path}#0'" if receipts else f"ls {out}",
+    )
+
+
+def _receipts(out: Path) -> list[Path]:
+    return sorted(path for name in ("stages", "stage") for path in (out / name).glob("*/part-*.json"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +121,8 @@ class _Wanted:
     id: bytes | None
     input: str | None
     record: int
+    kept: frozenset[int] = frozenset()
+    """Rows of ``documents.parquet`` that it is, by its input."""
 
     @classmethod
     def of(cls, text: str) -> _Wanted:
@@ -122,6 +147,8 @@ class _Wanted:
             masks += [pc.fill_null(pc.equal(table.column(name), key), False) for name in names]
         if self.input is not None and self.input == path:
             masks.append(pc.equal(table.column("record"), self.record))
+        if self.kept and "row" in table.schema.names:
+            masks.append(pc.is_in(table.column("row"), pa.array(sorted(self.kept), pa.int64())))
         mask = masks[0]
         for one in masks[1:]:
             mask = pc.or_(mask, one)
@@ -175,12 +202,44 @@ def _in_parquet(out: Path, wanted: _Wanted) -> Iterator[Fate]:
         ]
         if "id" not in have or "upstream_id" not in have:
             return
+        asked = replace(wanted, kept=frozenset(_kept_rows(out, wanted)))
+        found, at = [], 0
         for batch in file.iter_batches(columns=have):
-            for row in wanted.rows(batch, ("id",), ""):
-                value = (
-                    f"{row.get('length')} tokens, {row.get('split')}, {row.get('shard')} document {row.get('index')}"
-                )
-                yield _fate("corpus", KEPT, value, str(row.get("source", "")), "", row, row["id"])
+            numbers = np.arange(at, at + batch.num_rows)
+            found += asked.rows(batch.append_column("row", numbers), ("id",), "")
+            at += batch.num_rows
+    places = _places(out, {row["row"] for row in found})
+    for row in found:
+        split = f"{row.get('split')}, " if row.get("split") else ""
+        value = f"{row.get('length')} tokens, {split}{row.get('shard')} document {row.get('index')}"
+        place, record = places.get(row["row"], ("", None))
+        yield _fate("corpus", KEPT, value, str(row.get("source", "")), place, {**row, "record": record}, row["id"])
+
+
+def _kept_rows(out: Path, wanted: _Wanted) -> Iterator[int]:
+    """Yield the rows of ``documents.parquet`` that came from the input and record asked for."""
+    if wanted.input is None:
+        return
+    for path in sorted(out.rglob(f"*{KEPT_SUFFIX}")):
+        if _place(path)[1] == wanted.input:
+            record, row = _kept(path)
+            yield from row[record == wanted.record].tolist()
+
+
+def _places(out: Path, rows: set[int]) -> dict[int, tuple[str, int]]:
+    """Return (input, record) of rows of ``documents.parquet``, where lists of what is kept name them."""
+    places: dict[int, tuple[str, int]] = {}
+    wanted = np.array(sorted(rows), np.int64)
+    for path in sorted(out.rglob(f"*{KEPT_SUFFIX}")) if rows else ():
+        record, row = _kept(path)
+        mine = np.flatnonzero(np.isin(row, wanted))
+        places |= {int(row[k]): (_place(path)[1], int(record[k])) for k in mine}
+    return places
+
+
+def _kept(path: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    table = require("pyarrow.parquet", extra="build").read_table(path)
+    return table.column("record").to_numpy(), table.column("row").to_numpy()
 
 
 def _fate(stage: str, rule: str, value: str, source: str, place: str, row: dict[str, Any], name: bytes | None) -> Fate:

@@ -149,7 +149,7 @@ def _brake(staged: Staged, merged: Merged, dedup: DedupTable) -> None:
                 f"source {one.source!r}: {one.removed:,} of {one.documents:,} documents ({shown})",
                 expected=f"at most {dedup.max_removal:.0%}",
                 found=f"{one.share:.1%}",
-                hint="allow it by name: dedup.allow",
+                hint=f"tokenreel build RECIPE --set 'dedup.allow=[\"{one.source}\"]'",
             )
 
 

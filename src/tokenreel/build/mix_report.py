@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tokenreel.verify.wording import counted
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -46,18 +48,20 @@ class MixReport:
         if self.nothing_to_do:
             lines = [f"{self.out}: complete, nothing to do (every file was read again)"]
         else:
-            lines = [f"{self.out}: {self.built:,} parts staged, merged and written in {self.seconds:.1f} s"]
+            staged = f"{counted(self.built, 'part')} staged" if self.built else "all parts were staged before"
+            lines = [f"{self.out}: {staged}, merged and written in {self.seconds:.1f} s"]
         for one in self.record["sources"]:
             dropped = ", ".join(f"{rule} {count:,}" for rule, count in one["dropped"].items())
             short = "" if one["complete"] else "; its budget was not reached"
             lines.append(
-                f"{one['name']}: {one['docs_seen']:,} documents seen, {one['documents']:,} in the mix, "
-                f"{one['tokens']:,} tokens" + (f"; dropped: {dropped}" if dropped else "") + short
+                f"{one['name']}: {counted(one['docs_seen'], 'document')} seen, {one['documents']:,} in the mix, "
+                f"{counted(one['tokens'], 'token')}" + (f"; dropped: {dropped}" if dropped else "") + short
             )
         for name, split in self.record["splits"].items():
             said = f"{name}: " if name else ""
             lines.append(
-                f"{said}{split['documents']:,} documents, {split['tokens']:,} tokens, {split['shards']:,} shards"
+                f"{said}{counted(split['documents'], 'document')}, {counted(split['tokens'], 'token')}, "
+                f"{counted(split['shards'], 'shard')}"
             )
         audit = self.record["audit"]
         if audit is not None:

@@ -188,13 +188,14 @@ class _Mix:
                 redate(self.out, self.built_at)
             self._clear()
             return MixReport.of(self.out, record, nothing_to_do=True)
+        # Before anything is written: what is refused leaves nothing.
+        sets = load_evals(self.recipe.decontaminate, self.folder) if self.recipe.decontaminate else []
         self.built_at = self.built_at or _recorded_date(self.out)
         for name in (COMPLETE, MANIFEST, RECORD, AUDIT):
             remove(self.out / name)
         remove_leftovers(self.out)
         if not (self.out / CONFIG).exists() or (self.out / CONFIG).read_bytes() != data:
             write_bytes_atomic(self.out / CONFIG, data)
-        sets = load_evals(self.recipe.decontaminate, self.folder) if self.recipe.decontaminate else []
         sources = self._staged()
         staged = staged_of(sources)
         # Keys beyond the limit of memory wait there; what a killed run left of them goes.
@@ -367,7 +368,7 @@ class _Mix:
             files.append(AUDIT)
         facts = source_facts(sources, staged, merged, shards, written)
         files += self._pages(facts, config)
-        stages = write_stages(out, staged, merged, checked.reasons if checked is not None else {})
+        stages = write_stages(out, staged, merged, shards, checked.reasons if checked is not None else {})
         manifest = manifest_of(ending, recognised(ending))
         entries = [
             {"path": name, "bytes": (out / name).stat().st_size, "sha256": sha256_file(out / name)}

@@ -130,7 +130,7 @@ class MixPlan:
         return [
             *(one.line() for one in self.sources),
             f"tokenizer: {self.tokenizer}, {self.vocab_size:,} ids, {self.dtype}, EOD {self.eod_id} {self.eod_token}",
-            f"would stage about {self.tokens:,} tokens into {self.out} in {self.seconds:,.0f} s with {self.workers} "
+            f"would stage about {self.tokens:,} tokens into {self.out or 'the folder that --out names'} in {self.seconds:,.0f} s with {self.workers} "
             f"workers; shards: {self.output_bytes:,} bytes, while building {self.stage_bytes:,} more",
         ]
 

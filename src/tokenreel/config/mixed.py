@@ -244,7 +244,7 @@ def parse_mixed(table: dict[str, Any], path: object = None) -> MixedRecipe:
     try:
         recipe = msgspec.convert(table, MixedRecipe, strict=True)
     except msgspec.ValidationError as error:
-        raise wrong_value(error, table, MixedRecipe, path) from error
+        raise wrong_value(error, table, MixedRecipe, path, schema="mix") from error
     problem = next(_problems(recipe), None)
     if problem is not None:
         raise RecipeError("RCP006", problem, path=path, hint=HINT)

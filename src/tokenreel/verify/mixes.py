@@ -75,8 +75,10 @@ class Records:
 
 
 def is_mix(target: Target) -> bool:
-    """Return whether the folder is a mix's."""
-    return any(name in target.sizes for name in (CONFIG, RECORD, COMPLETE))
+    """Return whether the folder is a mix's: others have a ``mix.json`` too, as published replay indices."""
+    if CONFIG in target.sizes or COMPLETE in target.sizes:
+        return True
+    return RECORD in target.sizes and f'"format": "{RECORD_FORMAT}"'.encode() in target.store.read(RECORD)
 
 
 def check_mix_records(target: Target, findings: Findings) -> None:

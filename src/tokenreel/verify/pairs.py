@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tokenreel.corpus.layout import order_finding, splits_of
+from tokenreel.corpus.opening import MIX_COMPLETE, MIX_CONFIG
 from tokenreel.errors import TokenreelError
 from tokenreel.formats import open_shard
 from tokenreel.formats.megatron_check import OVERRULABLE, check_pair
@@ -37,6 +38,8 @@ def check_structure(target: Target, findings: Findings) -> None:
     if not target.files and not target.built and not findings.total:
         if target.at_work:
             findings.incomplete("MAN046", "a build is at work in this folder and has written nothing yet")
+        elif MIX_CONFIG in target.sizes and MIX_COMPLETE not in target.sizes:
+            findings.skip("shards", "a mix that did not come to its end has none yet", "tokenreel build RECIPE")
         else:
             findings.error("DOC006", what_is_there(target), found=counted(len(target.sizes), "file"))
     for found in target.files:
