@@ -40,8 +40,15 @@ class RankRows:
         cls, sizes: Sizes, row_tokens: int, ranks: int, packed: Callable[[Sizes], Rows], group: int = 1
     ) -> RankRows:
         """Share the documents out among ranks, and have each rank's `packed`. 4 bytes a document."""
-        holder = np.arange(sizes.documents, dtype=np.int64) // group % ranks
-        parts = (Sizes.of_lengths(sizes.lengths[holder == rank]) for rank in range(ranks))
+        lengths, turn = sizes.lengths, ranks * group
+        whole = len(lengths) // turn * turn
+        blocks = lengths[:whole].reshape(-1, ranks, group)
+
+        def of_rank(rank: int) -> Sizes:
+            rest = lengths[whole + rank * group : whole + (rank + 1) * group]
+            return Sizes.of_lengths(np.concatenate((blocks[:, rank].reshape(-1), rest)))
+
+        parts = map(of_rank, range(ranks))
         return cls(sizes, row_tokens, tuple(packed(part) for part in parts), group)
 
     @property
