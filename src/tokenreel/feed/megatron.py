@@ -7,26 +7,22 @@ and ``BlendedDataset``, key by key: samplers, ranks and resume work unchanged, n
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenreel.errors import UsageError, require
-from tokenreel.feed.megatron_edges import entry_edges
+from tokenreel.feed.megatron_config import PARTS, megatron_policy, part_orders, several
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tokenreel.corpus.corpus import Corpus
     from tokenreel.feed.feed import Feed
-    from tokenreel.index.megatron import MegatronJob
     from tokenreel.order.protocol import Order
     from tokenreel.pack.policy import RowPolicy
 
     Provider = Callable[..., tuple[Any, Any, Any]]
-
-PARTS = ("train", "valid", "test")
 
 
 class MegatronDataset:
@@ -42,7 +38,6 @@ class MegatronDataset:
 
         self.order = order
         self._blend = order.name.startswith("megatron-blend")
-        self._edges = entry_edges(order, corpora) if policy.inter_document_masking else None
         self._feed = open_feed(order, corpora=corpora, rows=policy, batch=1, dtype="int64", prefetch=0)
         self._exact = exact_edges(order, policy)
 
@@ -67,9 +62,6 @@ class MegatronDataset:
         made = self._exact(self._feed.rows(numbers), numbers)
         arrays = {name: torch.from_numpy(array) for name, array in made.items()}
         rows: list[dict[str, Any]] = [{k: array[n] for k, array in arrays.items()} for n in range(len(numbers))]
-        if self._edges is not None:
-            for number, row in zip(numbers.tolist(), rows, strict=True):
-                row["cu_seqlens"] = torch.from_numpy(self._edges.of(number))
         if self._blend:
             members = self.order.components_at(numbers).astype(np.int16)
             rows = [{"dataset_id": member, **row} for member, row in zip(members, rows, strict=True)]
@@ -85,91 +77,23 @@ def datasets_provider(config: Any, *, cache: str | None = None) -> Provider:
 
     Read are `random_seed`, `sequence_length`, `blend` or `blend_per_split`, `split`, `tokenizer` (`eod`, `pad`,
     `special_tokens_dict`), the reset, masking and pad flags, `drop_last_partial_validation_sequence`,
-    `add_extra_token_to_sequence` and `mid_level_dataset_surplus`. The provider is called with the samples of each part and
-    gives a data set for each, None for a part without documents; every rank may call it (`is_distributed`). `cache` keeps
-    permutations between starts. Raises `UsageError` (USE003) without a blend, and what opening and ordering raise.
+    `add_extra_token_to_sequence`, `mid_level_dataset_surplus`, `multiple_validation_sets` and `full_validation`. The provider
+    is called with the samples of each part and gives a data set for each, a list of them for several validation sets, None
+    for a part without documents; every rank may call it (`is_distributed`). `cache` keeps permutations between starts. Raises `UsageError` (USE003) without a blend, and what opening and ordering raise.
     """
     policy = megatron_policy(config)
 
+    def made(part: str, samples: int | None) -> Any:
+        found = [MegatronDataset(*one, policy) for one in part_orders(config, part, samples, cache)]
+        return found if several(config, part) else next(iter(found), None)
+
     def provide(samples: Sequence[int | None], vp_stage: int | None = None) -> tuple[Any, Any, Any]:
         del vp_stage
-        train, valid, test = (_part(config, policy, part, samples[k], cache) for k, part in enumerate(PARTS))
+        train, valid, test = map(made, PARTS, samples)
         return train, valid, test
 
     provide.is_distributed = True  # type: ignore[attr-defined]
     return provide
-
-
-def megatron_policy(config: Any) -> RowPolicy:
-    """Return the row policy of a ``GPTDatasetConfig``."""
-    from tokenreel.pack.policy import RowPolicy
-
-    tokenizer = getattr(config, "tokenizer", None)
-    eod, pad = _id(tokenizer, "eod"), _id(tokenizer, "pad")
-    named = getattr(tokenizer, "special_tokens_dict", None) or {}
-    specials = [int(one) for name, one in named.items() if name != "pad_token" and isinstance(one, int)]
-    if not specials:
-        specials = [one for one in (_id(tokenizer, "eos"), eod) if one is not None]
-    between = bool(getattr(config, "inter_document_masking", False))
-    return RowPolicy(
-        kind="megatron",
-        eod=eod,
-        pad=-1 if pad is None else pad,
-        specials=tuple(specials),
-        reset_position_ids=bool(getattr(config, "reset_position_ids", False)),
-        reset_attention_mask=bool(getattr(config, "reset_attention_mask", False)),
-        eod_mask_loss=bool(getattr(config, "eod_mask_loss", False)),
-        create_attention_mask=bool(getattr(config, "create_attention_mask", True)) and not between,
-        inter_document_masking=between,
-        allow_ambiguous_pad_tokens=bool(getattr(config, "allow_ambiguous_pad_tokens", False)),
-    )
-
-
-def _id(tokenizer: Any, name: str) -> int | None:
-    with contextlib.suppress(NotImplementedError):
-        found = getattr(tokenizer, name, None)
-        return None if found is None else int(found)
-    return None
-
-
-def _part(config: Any, policy: RowPolicy, part: str, samples: int | None, cache: str | None) -> MegatronDataset | None:
-    """Return the data set of one part, None where it has no documents."""
-    from tokenreel.index.cache import prepared
-    from tokenreel.index.megatron import job_order, open_prefixes
-    from tokenreel.order.megatron_plan import split_bounds, split_weights
-
-    job = _job(config, part, samples)
-    if job is None:
-        return None
-    if job.split is not None and split_bounds(split_weights(job.split))[PARTS.index(part)] is None:
-        return None
-    corpora = open_prefixes(job.prefixes)
-    return MegatronDataset(prepared(job_order(job, corpora), cache)[0], corpora, policy)
-
-
-def _job(config: Any, part: str, samples: int | None) -> MegatronJob | None:
-    from tokenreel.index.megatron import MegatronJob
-
-    each, whole = getattr(config, "blend_per_split", None), getattr(config, "blend", None)
-    if not each and not whole:
-        raise UsageError("USE003", "config", expected="blend or blend_per_split", found="neither")
-    blend = each[PARTS.index(part)] if each else whole
-    if blend is None:
-        return None
-    prefixes, weights = blend
-    return MegatronJob(
-        tuple(str(prefix) for prefix in prefixes),
-        int(config.sequence_length),
-        samples,
-        # One prefix given for this part alone is a plain data set, whatever its weight.
-        None if weights is None or (each and len(prefixes) == 1) else tuple(float(weight) for weight in weights),
-        part,
-        None if each else str(config.split),
-        int(config.random_seed),
-        surplus=float(getattr(config, "mid_level_dataset_surplus", 0.005)),
-        row_ahead=int(bool(getattr(config, "add_extra_token_to_sequence", True))),
-        keep_partial=part == "valid" and not getattr(config, "drop_last_partial_validation_sequence", True),
-    )
 
 
 def micro_batches(feed: Feed, micro_batch: int) -> Iterator[dict[str, Any]]:
