@@ -1,8 +1,7 @@
-"""Every order and every rim over tiny corpora: what the proofs of resuming, in process and by SIGKILL, go through."""
+"""Every order over tiny corpora: what the proofs of resuming, in process and by SIGKILL, go through."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from tokenreel.feed.opening import open_feed
 from tokenreel.index.assemble import Assembled, assemble
 from tokenreel.index.files import put
 from tokenreel.index.maxtext import convert
-from tokenreel.testing import Setting, write_corpus
+from tokenreel.testing import write_corpus
 from tokenreel.testing.exactly_once import labels_of
 
 ROW = 8
@@ -86,10 +85,15 @@ def write_data(folder: Path, samples: int = SAMPLES, seed: int = 0) -> Path:
 
 def made_order(folder: Path, name: str, samples: int = SAMPLES) -> Assembled:
     """Return an order over the data in `folder`, prepared."""
+    return order_over(folder, order_tables(samples)[name])
+
+
+def order_over(folder: Path, table: dict[str, Any]) -> Assembled:
+    """Return the order of a run file's [order] table over the data in `folder`, prepared."""
     corpora = [{"name": "web", "path": "web"}, {"name": "code", "path": "code.idx"}]
     if not (folder / "web").is_dir():
         corpora[0]["path"] = "web.idx"
-    (segment,) = parse_run({"corpus": corpora, "order": order_tables(samples)[name]})
+    (segment,) = parse_run({"corpus": corpora, "order": table})
     made = assemble(segment.run, folder)
     return replace(made, order=made.order.prepare())
 
@@ -118,176 +122,3 @@ def row_names(batch: Any) -> list[tuple[int, bytes]]:
     samples = batch["samples"] if isinstance(batch, dict) else batch.samples
     labels = np.asarray(labels_of(batch)).astype(np.int64)
     return [(int(k), row.tobytes()) for k, row in zip(samples, labels, strict=True)]
-
-
-# ---- rims: (order, policy, setting, rank, state, prefetch) -> a loader with state_dict() ----------------------------
-
-
-def as_feed(made: Any, rows: Any, setting: Setting, rank: int, state: Any, prefetch: int) -> Any:
-    return open_feed(
-        made, rows=rows, batch=setting.batch, rank=rank, world=setting.world, state=state, prefetch=prefetch
-    )
-
-
-def as_strided(made: Any, rows: Any, setting: Setting, rank: int, state: Any, prefetch: int) -> Any:
-    return open_feed(
-        made, rows=rows, batch=setting.batch, rank=rank, world=setting.world, state=state, prefetch=prefetch,
-        placement="strided",
-    )  # fmt: skip
-
-
-def as_torch(made: Any, rows: Any, setting: Setting, rank: int, state: Any, prefetch: int) -> Any:
-    from tokenreel.feed.torch import open_loader
-
-    return open_loader(
-        made, rows=rows, batch=setting.batch, rank=rank, world=setting.world, state=state, prefetch=prefetch,
-        workers=setting.workers,
-    )  # fmt: skip
-
-
-class Counted:
-    """A loader of torch's own over one of our data sets, and our state of the last batch it returned."""
-
-    def __init__(self, loader: Any, dataset: Any, state: Callable[[], Any]) -> None:
-        self.loader, self.dataset, self.state_dict = loader, dataset, state
-        self.close = dataset.opened.feed.close
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.loader)
-
-
-def as_torch_samples(made: Any, rows: Any, setting: Setting, rank: int, state: Any, prefetch: int) -> Any:
-    from torch.utils.data import DataLoader
-
-    from tokenreel.feed.torch import SampleDataset, StepSampler
-
-    dataset = SampleDataset(made, rows=rows, batch=setting.batch, rank=rank, world=setting.world, state=state)
-    feed = dataset.opened.feed
-    loader = DataLoader(dataset, batch_sampler=StepSampler(dataset), num_workers=setting.workers)
-
-    class Steps(Counted):
-        def __iter__(self) -> Iterator[Any]:
-            batches = iter(self.loader)
-            while not feed.steps.over(feed.step):
-                ((begin, count),) = feed.steps.ranges(feed.step, 1)
-                mine = len(feed.share.of(begin, count))
-                batch = next(batches) if mine else {"labels": np.empty((0, ROW)), "sample": []}
-                feed.took(Took(feed.step, begin, count))
-                yield {**batch, "samples": batch["sample"]}
-
-    return Steps(loader, dataset, feed.state_dict)
-
-
-class Took:
-    def __init__(self, step: int, position: int, count: int) -> None:
-        self.step, self.position, self.count = step, position, count
-
-
-def as_stateful(made: Any, rows: Any, setting: Setting, rank: int, state: Any, prefetch: int) -> Any:
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    from tokenreel.feed.torch import FeedDataset, feed_state
-
-    dataset = FeedDataset(
-        made, rows=rows, batch=setting.batch, rank=rank, world=setting.world, state=state, prefetch=prefetch
-    )
-    loader = StatefulDataLoader(dataset, batch_size=None, num_workers=setting.workers)
-    begun: list[bool] = []
-
-    class Begun(Counted):
-        def __iter__(self) -> Iterator[Any]:
-            begun.append(True)
-            return iter(self.loader)
-
-    return Begun(
-        loader, dataset, lambda: feed_state(loader.state_dict()) if begun else dataset.opened.feed.state_dict()
-    )
-
-
-def as_jax(made: Any, rows: Any, setting: Setting, rank: int, state: Any, prefetch: int) -> Any:
-    import jax
-
-    from tokenreel.feed.jax import open_jax_feed
-
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-    return open_jax_feed(made, sharding, rows=rows, batch=setting.batch, state=state, prefetch=prefetch, last="short")
-
-
-def as_grain(made: Any, rows: Any, setting: Setting, rank: int, state: Any, prefetch: int) -> Any:
-    from tokenreel.feed.grain import feed_dataset
-
-    dataset = feed_dataset(made, rows=rows, batch=setting.batch, rank=rank, world=setting.world, prefetch=prefetch)
-    iterator = iter(dataset)
-    if state is not None:
-        iterator.set_state(state)
-
-    class Iterated:
-        def __iter__(self) -> Iterator[Any]:
-            return iterator
-
-        def state_dict(self) -> Any:
-            return iterator.get_state()
-
-        def close(self) -> None:
-            iterator.close()
-
-    return Iterated()
-
-
-def as_megatron(made: Any, rows: Any, setting: Setting, rank: int, state: Any, prefetch: int) -> Any:
-    from tokenreel.feed.megatron import micro_batches
-
-    feed = open_feed(
-        made, rows=rows, batch=setting.batch, rank=rank, world=setting.world, state=state, prefetch=prefetch,
-        placement="megatron",
-    )  # fmt: skip
-
-    class Joined:
-        """Micro-batches of one row, put together to a step again."""
-
-        state_dict, close = feed.state_dict, feed.close
-
-        def __iter__(self) -> Iterator[Any]:
-            micro = micro_batches(feed, 1)
-            while True:
-                step = feed.step
-                rows = [one for one in [next(micro, None)] if one is not None]
-                if not rows:
-                    return
-                while len(rows) < rows_of(feed, step):
-                    rows.append(next(micro))
-                arrays = {name: np.concatenate([np.asarray(one[name]) for one in rows]) for name in rows[0]}
-                ((begin, count),) = feed.steps.ranges(step, 1)
-                yield {**arrays, "samples": feed.share.of(begin, count)}
-
-    return Joined()
-
-
-def rows_of(feed: Any, step: int) -> int:
-    ((begin, count),) = feed.steps.ranges(step, 1)
-    return len(feed.share.of(begin, count))
-
-
-RIMS: dict[str, Callable[..., Any]] = {
-    "feed": as_feed,
-    "strided": as_strided,
-    "torch": as_torch,
-    "torch-samples": as_torch_samples,
-    "stateful": as_stateful,
-    "jax": as_jax,
-    "grain": as_grain,
-    "megatron": as_megatron,
-}
-WITH_WORKERS = ("torch", "torch-samples", "stateful")
-
-
-def fits(rim: str, order: str, setting: Setting) -> bool:
-    """Whether a rim can take an order in a setting."""
-    if rim == "jax" and setting.world > 1:
-        return False
-    return bool(setting.workers == 0 or rim in WITH_WORKERS)
-
-
-def gather_of(rim: str) -> str:
-    return "strided" if rim == "strided" else "contiguous"

@@ -10,7 +10,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tests.feed.jobs import ORDERS, RIMS, gather_of, made_order, policy_of, row_names, write_data
+from tests.feed.jobs import ORDERS, made_order, policy_of, row_names, write_data
+from tests.feed.rims import RIMS, gather_of
 from tokenreel.feed.gather import Gatherer
 from tokenreel.feed.opening import open_feed
 from tokenreel.store import atomic
@@ -39,7 +40,7 @@ def prepare_kill(kill: dict[str, Any] | None) -> None:
     if kill is None:
         return
     count = [kill.get("number", 0)]
-    if kill["at"] == "gather":
+    if kill["at"] in ("gather", "prefetch"):
         whole = Gatherer.batch
 
         def gather(self: Gatherer, table: Any, out: Any = None) -> Any:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.feed.jobs import ORDERS, RIMS, WITH_WORKERS, expected_rows, fits, made_order, policy_of, write_data
+from tests.feed.jobs import ORDERS, expected_rows, made_order, policy_of, write_data
 from tests.feed.killing import consumed
+from tests.feed.rims import RIMS, WITH_WORKERS, fits, takes
 from tests.warm import Warm
 from tokenreel.testing import Setting
 
-MOMENTS = ("gather", "before", "between", "saving", "end", "saved", "clock")
+MOMENTS = ("gather", "prefetch", "before", "between", "saving", "end", "saved", "clock")
 SEED = int(os.environ.get("TOKENREEL_SEED", "20261130"))
 DOZENS = {1: (1, 2, 3, 5, 7), 2: (2, 4, 6), 3: (3, 6, 9)}
 
@@ -29,17 +32,14 @@ class Trial:
     rim: str
     attempts: tuple[dict[str, Any], ...]
 
-    @property
-    def kills(self) -> list[str]:
-        return [one["kill"]["at"] for one in self.attempts if one["kill"] is not None]
 
-
-def drawn_setting(draw: random.Random, rim: str, order: str) -> Setting:
+def drawn_setting(draw: random.Random, rim: str, order: str, before: Setting | None) -> Setting:
+    """Return a setting that fits and is not the one before."""
     while True:
         world = draw.choice((1, 1, 2, 3))
         workers = draw.choice((0, 1, 3)) if rim in WITH_WORKERS else 0
         found = Setting(world=world, workers=workers, batch=draw.choice(DOZENS[world]))
-        if fits(rim, order, found) and world * (workers + 1) <= 6:
+        if fits(rim, order, found) and world * (workers + 1) <= 6 and found != before:
             return found
 
 
@@ -54,30 +54,35 @@ def drawn_kill(draw: random.Random, moment: str) -> dict[str, Any]:
 def trials(kills: int, seed: int = SEED) -> list[Trial]:
     """Draw trials until there are so many kills; orders, rims and moments take turns, so each has its share."""
     draw = random.Random(seed)
-    turns: dict[str, list[str]] = {}
+    waiting: dict[str, list[str]] = {"order": [], "rim": [], "moment": []}
 
-    def turn(name: str, items: tuple[str, ...]) -> str:
-        if not turns.get(name):
-            turns[name] = draw.sample(items, len(items))
-        return turns[name].pop()
+    def turn(name: str, items: tuple[str, ...], right: Callable[[str], bool] = lambda item: True) -> str:
+        """Return who has waited longest among those that are right."""
+        if not any(map(right, waiting[name])):
+            waiting[name] += draw.sample(items, len(items))
+        found = next(filter(right, waiting[name]))
+        waiting[name].remove(found)
+        return found
 
     made: list[Trial] = []
     left = kills
     while left:
-        order, rim = turn("order", ORDERS), turn("rim", tuple(RIMS))
+        rim = turn("rim", tuple(RIMS))
+        order = turn("order", ORDERS, partial(takes, rim))
         # Once, or twice in a row.
         count = min(left, draw.choice((1, 2)))
         left -= count
         moments = [turn("moment", MOMENTS) for _ in range(count)]
-        attempts = []
+        attempts: list[dict[str, Any]] = []
+        setting: Setting | None = None
         for moment in [*moments, None]:
-            setting = drawn_setting(draw, rim, order)
+            setting = drawn_setting(draw, rim, order, setting)
             attempts.append(
                 {
                     "order": order,
                     "rim": rim,
                     "setting": {"world": setting.world, "workers": setting.workers, "batch": setting.batch},
-                    "prefetch": draw.choice((0, 1, 2, 8)),
+                    "prefetch": draw.choice((1, 2, 8, 64) if moment == "prefetch" else (0, 1, 2, 8)),
                     "save": draw.choice((1, 1, 2, 3)),
                     "kill": None if moment is None else drawn_kill(draw, moment),
                 }
@@ -91,17 +96,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_data(tmp_path_factory.mktemp("data"))
 
 
-def play(trial: Trial, number: int, warm: Warm, data: Path) -> tuple[Counter[str], str]:
-    """Run a trial; returns the kills that struck, and what is wrong."""
+def play(trial: Trial, number: int, warm: Warm, data: Path) -> tuple[list[dict[str, Any]], str]:
+    """Run a trial; returns the attempts that were killed, and what is wrong."""
     files = {"folder": str(data), "log": f"log-{number}", "state": f"state-{number}.json"}
     output = data / f"output-{number}"
-    struck: Counter[str] = Counter()
+    struck: list[dict[str, Any]] = []
     for attempt in trial.attempts:
         kill = attempt["kill"]
         after = kill["after"] if kill is not None and kill["at"] == "clock" else None
         ended = warm.run("tests.feed.killing:job", {**attempt, **files}, output=output, kill_after=after)
         if kill is not None and ended.killed:
-            struck[kill["at"]] += 1
+            struck.append(attempt)
         elif ended.status != 0:
             return struck, f"{attempt}: status {ended.status}\n{ended.output[-3000:]}"
     rows, wrong, done = consumed(data / files["log"])
@@ -114,28 +119,52 @@ def play(trial: Trial, number: int, warm: Warm, data: Path) -> tuple[Counter[str
     return struck, "" if rows == expected else "every row once, but not in order"
 
 
-def prove(kills: int, warm: Warm, data: Path) -> Counter[str]:
-    struck: Counter[str] = Counter()
+@dataclass
+class Struck:
+    """What was killed, and how often."""
+
+    kills: int
+    moments: Counter[str]
+    orders: Counter[str]
+    rims: Counter[str]
+    workers: Counter[int]
+    twice: int
+    """Trials in which two attempts in a row were killed."""
+
+
+def prove(kills: int, warm: Warm, data: Path) -> Struck:
+    killed: list[dict[str, Any]] = []
+    twice = 0
     for number, trial in enumerate(trials(kills)):
         now, wrong = play(trial, number, warm, data)
         assert not wrong, f"TOKENREEL_SEED={SEED}, trial {number}, {trial}: {wrong}"
-        struck += now
-    return struck
+        killed += now
+        twice += len(now) > 1
+    return Struck(
+        len(killed),
+        Counter(one["kill"]["at"] for one in killed),
+        Counter(one["order"] for one in killed),
+        Counter(one["rim"] for one in killed),
+        Counter(one["setting"]["workers"] for one in killed),
+        twice,
+    )
 
 
 def test_killed_at_twenty_moments(warm: Warm, data: Path) -> None:
     struck = prove(23, warm, data)
     # A few meet a job that ended first.
-    assert sum(struck.values()) >= 20
-    assert set(struck) >= set(MOMENTS) - {"clock"}
+    assert struck.kills >= 20
+    assert set(struck.moments) >= set(MOMENTS) - {"clock"}
+    assert {one.rim for one in trials(23)} == set(RIMS)
 
 
 @pytest.mark.slow
 def test_killed_at_two_hundred_moments(warm: Warm, data: Path) -> None:
-    plan = trials(225)
-    for name, items in (("order", ORDERS), ("rim", tuple(RIMS))):
-        hits = Counter(getattr(one, name) for one in plan for _ in one.kills)
-        assert min(hits[item] for item in items) >= 5
     struck = prove(225, warm, data)
-    assert sum(struck.values()) >= 200
-    assert set(struck) == set(MOMENTS)
+    assert struck.kills >= 200
+    told = {"order": (struck.orders, ORDERS), "rim": (struck.rims, RIMS), "moment": (struck.moments, MOMENTS)}
+    for what, (hits, every) in told.items():
+        assert set(hits) == set(every)
+        assert min(hits.values()) >= 5, (what, hits)
+    assert min(struck.workers[count] for count in (0, 1, 3)) >= 5
+    assert struck.twice >= 5
