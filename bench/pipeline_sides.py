@@ -1,8 +1,9 @@
 """Sides of bench/pipeline.py. Ours runs the command; datatrove's has the same steps. Run as `python pipeline_sides.py SIDE [ENGINE_PATH]`.
 
-datatrove's words are split at whitespace: its own splitter needs language models that are not installed, and is slower. Exact duplicates are
-looked for within one worker only, by SHA-256, and the 13-grams in a set of Python hashes: it ships neither over whole documents. With an engine,
-its tokenizer step calls ours in place of the one it ships.
+What is easier for datatrove here than it would be: its words are split at whitespace, since its own splitter needs language models that are not
+installed and is slower; exact duplicates are looked for within one worker only, by a set of SHA-256 (its own three passes read everything twice),
+and 13-grams of words in a set of Python hashes (an index for its own filter is made with another package); it counts no tokens before it writes
+them, and hashes, splits and reads nothing again. With an engine, its tokenizer step calls ours in place of the one it ships.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from harness import serve
 EOD = "<|endoftext|>"
 WORKERS = 2
 N = 13
+LEAST_CHARACTERS, LEAST_QUALITY = 200, 0.05
 
 
 def tokenreel(recipe: str, out: str, workers: int = WORKERS) -> dict[str, Any]:
@@ -46,7 +49,7 @@ def staging(recipe: str, out: str, workers: int = WORKERS) -> dict[str, Any]:
 
 def exact_dedup(documents: int, seed: int = 1) -> dict[str, Any]:
     """Find first places among synthetic keys, a tenth of them duplicates; also how large the process became."""
-    import resource
+    import tempfile
 
     import numpy as np
 
@@ -57,13 +60,22 @@ def exact_dedup(documents: int, seed: int = 1) -> dict[str, Any]:
         for low in range(0, documents, 1 << 20):
             count = min(1 << 20, documents - low)
             high = drawn.integers(0, max(1, documents * 9 // 10), count, dtype=np.uint64)
+            # What stands for a document is its number, mixed: like a hash, its top bits are even.
             yield np.stack([high * np.uint64(0x9E3779B97F4A7C15), high ^ np.uint64(0xA5A5A5A5)], axis=1)
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    first = first_places(batches(), documents)
-    kept = int(np.count_nonzero(first == np.arange(documents)))
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    first_places(iter([np.zeros((2, 2), np.uint64)]), 2)
+    before = _peak()
+    with tempfile.TemporaryDirectory() as folder:
+        first = first_places(batches(), documents, Path(folder))
+    grown = _peak() - before
+    kept = int(np.count_nonzero(first == np.arange(documents, dtype=first.dtype)))
     return {"kept": kept, "bytes_each": grown / documents}
+
+
+def _peak() -> int:
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class Audit:
@@ -108,7 +120,7 @@ class Encoded:
 
 
 class Engine:
-    """The engine that ours chooses, behind the calls that datatrove's tokenizer step makes."""
+    """Our engine, gigatoken, behind the calls that datatrove's tokenizer step makes."""
 
     def __init__(self, tokenizer: str, path: str) -> None:
         # Behind all that datatrove has: only what it lacks is taken from our environment.
@@ -119,8 +131,9 @@ class Engine:
 
     def encode_batch(self, texts: list[str]) -> list[Encoded]:
         import awkward
+        import pyarrow as pa
 
-        rows = self._tokenizer.encode_batch(awkward.Array(texts), parallel=False)
+        rows = self._tokenizer.encode_batch(awkward.from_arrow(pa.array(texts, pa.large_string())), parallel=False)
         return [Encoded([*ids, 50256]) for ids in awkward.to_list(rows)]
 
     def get_vocab_size(self) -> int:
@@ -155,7 +168,7 @@ def datatrove(source: str, tokenizer: str, items: str, out: str, engine: str = "
     LocalPipelineExecutor(
         pipeline=[
             JsonlReader(source, glob_pattern="*.jsonl"),
-            LambdaFilter(_long_enough),
+            LambdaFilter(_good_enough),
             GopherRepetitionFilter(),
             LambdaFilter(Once()),
             LambdaFilter(Audit(items)),
@@ -172,12 +185,13 @@ def _words(text: str, _language: str) -> list[str]:
     return text.split()
 
 
-def _long_enough(document: Any) -> bool:
+def _good_enough(document: Any) -> bool:
     # The first step of every worker process: the splitter of the next one is replaced here.
     from datatrove.pipeline.filters import gopher_repetition_filter
 
     gopher_repetition_filter.split_into_words = _words
-    return len(document.text) >= 200
+    document.text = unicodedata.normalize("NFC", document.text)
+    return len(document.text) >= LEAST_CHARACTERS and document.metadata["quality"] >= LEAST_QUALITY
 
 
 def main() -> None:
