@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tokenreel.build.gate_limits import GOPHER, limits_of
 from tokenreel.build.gates import GateInput, Verdict, columns_for, gates_for, judge_all, open_gate
+from tokenreel.build.measures import GRAMS, LINES, SHINGLES, measure
 from tokenreel.config.mixed import GateTable
 from tokenreel.errors import RecipeError
 
@@ -174,3 +175,13 @@ def test_which_gates_and_fields_a_source_has() -> None:
     assert [one.name for one in after] == ["tokens"]
     assert columns_for(tables, "web") == ("q",)
     assert columns_for(tables, "code") == ()
+
+
+def test_each_group_is_measured_once_and_alike() -> None:
+    array = pa.array([PROSE, "a b a b a b\n" * 9, "- x\n- x\n- y…"], pa.large_string())
+    one = GateInput(array)
+    for groups in (LINES, LINES | GRAMS, SHINGLES):
+        assert one.measured(groups).shape == (3, 22)
+    np.testing.assert_array_equal(one.measured(GRAMS), measure(array))
+    taken = one.take(np.array([2, 0]))
+    np.testing.assert_array_equal(taken.measured(SHINGLES), measure(array)[[2, 0]])

@@ -21,7 +21,7 @@ import numpy as np
 
 from tokenreel.build.gate_limits import limits_of
 from tokenreel.build.gate_python import PythonGate, load_function
-from tokenreel.build.measures import MEASURES, measure
+from tokenreel.build.measures import MEASURES, groups_of, measure
 from tokenreel.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -53,16 +53,21 @@ class GateInput:
     tokens: npt.NDArray[np.int64] | None = None
     """Ids of each text, where it is tokenised already."""
     _measures: npt.NDArray[np.float64] | None = None
+    _known: int = 0
+    """Groups of measures that are in it."""
 
     def __len__(self) -> int:
         """Return the number of documents."""
         return len(self.texts)
 
-    @property
-    def measures(self) -> npt.NDArray[np.float64]:
-        """What `measure` says of the texts, computed once."""
+    def measured(self, groups: int) -> npt.NDArray[np.float64]:
+        """Return what `measure` says of the texts, at least of these groups; each is computed once."""
         if self._measures is None:
-            self._measures = measure(self.texts)
+            self._measures, self._known = measure(self.texts, groups), groups
+        elif groups & ~self._known:
+            # Groups that are not computed are 0.
+            more = measure(self.texts, groups & ~self._known)
+            self._measures, self._known = np.maximum(self._measures, more), self._known | groups
         return self._measures
 
     def column(self, name: str, gate: str) -> list[Any]:
@@ -79,6 +84,7 @@ class GateInput:
             {name: [values[k] for k in pick] for name, values in self.columns.items()},
             None if self.tokens is None else self.tokens[rows],
             None if self._measures is None else self._measures[rows],
+            self._known,
         )
 
 
@@ -221,7 +227,7 @@ class Limits:
 
     def judge(self, documents: GateInput) -> list[Verdict]:
         """Return what passes a limit; the first limit in the order of the table counts."""
-        measured = documents.measures
+        measured = documents.measured(groups_of(limit.measure for limit in self.limits))
         out: dict[int, Verdict] = {}
         for limit in self.limits:
             values = measured[:, MEASURES.index(limit.measure)]
