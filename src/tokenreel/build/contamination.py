@@ -30,7 +30,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grams:
-    """The n-grams of evaluation items, ready to be looked up; 8 bytes an n-gram, twice."""
+    """The n-grams of evaluation items, ready to be looked up; about 16 bytes an n-gram."""
 
     n: int
     ids: U32
@@ -39,6 +39,8 @@ class Grams:
     """Where items begin; one more than items."""
     table: npt.NDArray[np.int32]
     """Places of n-grams by hash; -1 is free."""
+    sieve: npt.NDArray[np.uint64]
+    """Bits of hashes, 8 to 16 an n-gram: most of what is looked for is found not to be there without the table."""
     distinct: I64
     """Different n-grams of each item that no earlier item has."""
 
@@ -82,8 +84,9 @@ def grams_of(ids: npt.ArrayLike, edges: npt.ArrayLike, n: int = N) -> Grams:
     total = int(np.maximum(np.diff(ends) - n + 1, 0).sum())
     table = np.full(1 << max(4, (2 * total).bit_length()), -1, dtype=np.int32)
     distinct = np.zeros(len(ends) - 1, dtype=np.int64)
-    _insert(flat, ends, n, table, distinct)
-    return Grams(n, flat, ends, table, distinct)
+    sieve = np.zeros(1 << max(0, (8 * total).bit_length() - 6), dtype=np.uint64)
+    _insert(flat, ends, n, table, sieve, distinct)
+    return Grams(n, flat, ends, table, sieve, distinct)
 
 
 def overlap(grams: Grams, ids: npt.NDArray[Any], lengths: npt.ArrayLike) -> Overlap:
@@ -93,7 +96,7 @@ def overlap(grams: Grams, ids: npt.NDArray[Any], lengths: npt.ArrayLike) -> Over
     room = 1024
     while True:
         out = np.empty((4, room), dtype=np.int64)
-        used = _scan(flat, edges, grams.ids, grams.edges, grams.n, grams.table, out)
+        used = _scan(flat, edges, grams.ids, grams.edges, grams.n, grams.table, grams.sieve, out)
         if used >= 0:
             break
         room *= 4
@@ -127,19 +130,23 @@ def word_items(texts: Sequence[str], words: Words) -> tuple[U32, I64]:
     return (np.concatenate(parts) if parts else np.empty(0, np.uint32)), edges
 
 
-_U32, _I64, _I32 = (f"Array({kind}, 1, 'C', True)" for kind in ("uint32", "int64", "int32"))
+_U32, _I64, _I32, _U64 = (f"Array({kind}, 1, 'C', True)" for kind in ("uint32", "int64", "int32", "uint64"))
 _P = 0x9E3779B97F4A7C15
 
 
-@kernel(f"void({_U32}, {_I64}, int64, int32[::1], int64[::1])")
-def _insert(ids: Any, edges: Any, n: int, table: Any, distinct: Any) -> None:
+@kernel(f"void({_U32}, {_I64}, int64, int32[::1], uint64[::1], int64[::1])")
+def _insert(ids: Any, edges: Any, n: int, table: Any, sieve: Any, distinct: Any) -> None:
     mask = np.uint64(len(table) - 1)
+    words = np.uint64(len(sieve) - 1)
     for item in range(len(edges) - 1):
         for place in range(edges[item], edges[item + 1] - n + 1):
             value = np.uint64(0)
             for k in range(n):
                 value = value * np.uint64(0x9E3779B97F4A7C15) + np.uint64(ids[place + k]) + np.uint64(1)
             value = (value ^ (value >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+            sieve[np.int64((value >> np.uint64(38)) & words)] |= np.uint64(1) << (
+                value >> np.uint64(32) & np.uint64(63)
+            )
             slot = np.int64((value ^ (value >> np.uint64(32))) & mask)
             while True:
                 held = table[slot]
@@ -157,10 +164,11 @@ def _insert(ids: Any, edges: Any, n: int, table: Any, distinct: Any) -> None:
                 slot = (slot + 1) & np.int64(mask)
 
 
-@kernel(f"int64({_U32}, {_I64}, {_U32}, {_I64}, int64, {_I32}, int64[:, ::1])")
-def _scan(ids: Any, edges: Any, known: Any, items: Any, n: int, table: Any, out: Any) -> int:
+@kernel(f"int64({_U32}, {_I64}, {_U32}, {_I64}, int64, {_I32}, {_U64}, int64[:, ::1])")
+def _scan(ids: Any, edges: Any, known: Any, items: Any, n: int, table: Any, sieve: Any, out: Any) -> int:
     """Write (document, begin, item, place) of every hit; return how many, or -1 where `out` is too small."""
     mask = np.uint64(len(table) - 1)
+    words = np.uint64(len(sieve) - 1)
     used = 0
     power = np.uint64(1)
     for _ in range(n):
@@ -178,6 +186,9 @@ def _scan(ids: Any, edges: Any, known: Any, items: Any, n: int, table: Any, out:
             if begin > low:
                 rolling -= (np.uint64(ids[begin - 1]) + np.uint64(1)) * power
             value = (rolling ^ (rolling >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+            bits = sieve[np.int64((value >> np.uint64(38)) & words)]
+            if not (bits >> (value >> np.uint64(32) & np.uint64(63))) & np.uint64(1):
+                continue
             slot = np.int64((value ^ (value >> np.uint64(32))) & mask)
             while True:
                 held = table[slot]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tokenreel.build.gates import Gate
     from tokenreel.build.staging_plan import Staging
     from tokenreel.text.engines import Encoder
+    from tokenreel.text.normalise import Normaliser
 
 
 @dataclass(slots=True)
@@ -188,11 +189,27 @@ def _normalise(alive: Documents, staging: Staging) -> None:
     rule = staging.normaliser
     if rule.kind == "none" or not len(alive.rows):
         return
+    if rule.kind == "nfc":
+        alive.texts = _nfc(alive.texts, rule)
+        return
     made = [rule(text) for text in alive.texts.to_pylist()]
     stays = np.array([one is not None for one in made], np.bool_)
     if not stays.all():
         alive.drop(stays, "normalise", [(f"{rule.kind}: blank", "")] * int(np.count_nonzero(~stays)))
     alive.texts = pa.array([one for one in made if one is not None], pa.large_string())
+
+
+def _nfc(texts: Any, rule: Normaliser) -> Any:
+    """Return the texts in NFC: as they are where none changes; what is ASCII never does."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wide = pc.invert(pc.string_is_ascii(texts))
+    given = texts.filter(wide).to_pylist()
+    made = [rule(text) for text in given]
+    if made == given:
+        return texts
+    return pc.replace_with_mask(texts, wide, pa.array(made, pa.large_string()))
 
 
 def _drop_empty(alive: Documents, staging: Staging) -> npt.NDArray[np.bool_] | None:
@@ -306,7 +323,11 @@ def _check_ids(ids: Any, lengths: Any, staging: Staging, alive: Documents) -> No
     plan = staging.plan
     special = plan.recipe.tokenizer.special_in_text == "special" or staging.table.kind == "tokens"
     for code, bad, expected in (
-        ("TOK010", ids > plan.largest_id, f"0..{plan.largest_id}"),
+        (
+            "TOK010",
+            ids > plan.largest_id if int(ids.max(initial=0)) > plan.largest_id else None,
+            f"0..{plan.largest_id}",
+        ),
         ("TOK012", None if special else ids == plan.eod_id, "no EOD inside a text"),
     ):
         if bad is None or not bool(bad.any()):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+import xxhash
 
-from tokenreel.build.dedup import scoped_key, text_key
+from tokenreel.build.dedup import scoped_key
 from tokenreel.build.staging_parts import schema
 from tokenreel.build.staging_plan import keeps_text, signs
-from tokenreel.text.normalise import text_id
+from tokenreel.text.texts import text_bytes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,14 +37,14 @@ def record_batch(
 
     recipe, pick = staging.plan.recipe, rows.tolist()
     kind = schema(text=keeps_text(recipe), near=signs(recipe))
-    strings = texts.to_pylist()
+    names, keys = _names(texts)
     urls, upstream, groups = (_of(values, pick) for values in (batch.urls, batch.upstream, batch.groups))
     described = [None if one is None else _json(one) for one in _of(batch.metadata, pick)]
     edges = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     numbers = batch.first + rows if batch.numbers is None else batch.numbers[rows]
     columns = {
-        "id": pa.array([text_key(text) for text in strings], pa.binary(16)),
-        "doc": pa.array([text_id(text) for text in strings], pa.binary(16)),
+        "id": pa.Array.from_buffers(pa.binary(16), len(texts), [None, pa.py_buffer(keys)]),
+        "doc": pa.Array.from_buffers(pa.binary(16), len(texts), [None, pa.py_buffer(names)]),
         "url_key": pa.array(_scoped(urls, "url", staging), pa.binary(16)),
         "id_key": pa.array(_scoped(upstream, "id", staging), pa.binary(16)),
         "url": pa.array(urls, pa.string()),
@@ -57,6 +60,18 @@ def record_batch(
     if "near" in kind.names:
         columns["near"] = _signed(texts, recipe, kind)
     return pa.RecordBatch.from_arrays([columns[name] for name in kind.names], schema=kind)
+
+
+def _names(texts: Any) -> tuple[bytes, bytes]:
+    """Return, end to end, what `text_id` and `text_key` give of every text; the texts are valid."""
+    data, offsets = text_bytes(texts)
+    view, edges = memoryview(data), offsets.tolist()  # type: ignore[arg-type]
+    names, keys = bytearray(), bytearray()
+    for begin, end in pairwise(edges):
+        text = view[begin:end]
+        names += xxhash.xxh3_128_digest(text)
+        keys += hashlib.sha256(text).digest()[:16]
+    return bytes(names), bytes(keys)
 
 
 def _of(values: list[Any] | None, pick: list[int]) -> list[Any]:
