@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokenreel.build import near_duplicates
 from tokenreel.build.near_duplicates import _functions, near_first, signatures
+from tokenreel.errors import RecipeError
 
 MASK = (1 << 64) - 1
 
@@ -60,6 +63,12 @@ def test_a_document_is_dropped_only_for_an_earlier_one_that_stays(rows: list[lis
     for d in range(len(signed)):
         same = [k for k in range(d) if (signed[k] == signed[d]).all() and first[k] == k]
         assert not same or first[d] <= same[0]
+
+
+def test_more_documents_than_can_be_compared_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near_duplicates, "MOST_NODES", 5)
+    with pytest.raises(RecipeError, match="RCP006"):
+        near_first(np.zeros((6, 4), np.uint32))
 
 
 def test_small_changes_are_found_and_other_texts_are_not() -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+_RUN = 1 << 20
 How = Literal["interleave", "sequential"]
 
 
@@ -34,7 +35,7 @@ def merge_order(
     document for up to ten sources.
 
     >>> merge_order([np.array([5, 5]), np.array([1, 1, 1])], [10, 3], ["a", "b"]).tolist()
-    [0, 1, 1, 0, 1]
+    [0, 1, 0, 1, 1]
     """
     counts = np.array([len(one) for one in lengths], dtype=np.int64)
     if how == "sequential":
@@ -50,13 +51,19 @@ def merge_order(
     return out
 
 
-def shuffled(documents: int, seed: int) -> npt.NDArray[np.int64]:
-    """Return the documents in a keyed pseudo-random order: place k holds document ``out[k]``; the same everywhere.
+def shuffled(documents: int, seed: int) -> npt.NDArray[np.int32]:
+    """Return the documents, fewer than 2**31, in a keyed pseudo-random order: place k holds document ``out[k]``.
+
+    The same everywhere. Memory: 4 bytes a document and 16 MiB.
 
     >>> sorted(shuffled(5, 1).tolist())
     [0, 1, 2, 3, 4]
     """
-    return KeyedPermutation(documents, seed).at(np.arange(documents, dtype=np.int64))
+    order, out = KeyedPermutation(documents, seed), np.empty(documents, dtype=np.int32)
+    for begin in range(0, documents, _RUN):
+        end = min(begin + _RUN, documents)
+        out[begin:end] = order.at(np.arange(begin, end, dtype=np.int64))
+    return out
 
 
 @kernel("void(int64[::1], int64[::1], float64[::1], int64[::1], int32[::1])")
