@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.order.laws import Table
 from tests.pack.packed_reference import extents_of, reference_rows
 from tests.pack.test_packed import KNOWN, lengths, packings
 from tokenreel.errors import OrderError
+from tokenreel.pack.packed import packed
 from tokenreel.pack.packed_policy import Packing
 from tokenreel.pack.plan_sizes import Sizes
-from tokenreel.pack.stats import pack_stats
+from tokenreel.pack.stats import order_stats, pack_stats
 from tokenreel.pack.waste import summed, top_shares, waste_of
+from tokenreel.spans import Flag
 
 GOLDEN = json.loads(
     (Path(__file__).resolve().parent.parent / "golden" / "packing" / "hobbylm_waste.json").read_text("utf-8")
@@ -68,6 +72,47 @@ def test_counts_are_those_of_the_rows(sizes: list[int], packing: Packing, seed: 
     assert 0 <= stats.attention_saved <= 1
     assert 0 <= stats.padding <= 1
     assert 0 <= stats.lost <= 1
+
+
+COMPAT: dict[str, dict[str, Any]] = {
+    "hobbylm": {"policy": "concat"},
+    "nanochat": {"policy": "crop", "oversize": "wait", "buffer": 4, "group": 2},
+    "modded-nanogpt": {"policy": "bos-aligned"},
+}
+
+
+@given(lengths, st.integers(1, 33), st.sampled_from(list(COMPAT)), st.integers(1, 4), st.data())
+def test_counts_of_ranks_add_up(sizes: list[int], room: int, compat: str, ranks: int, data: st.DataObject) -> None:
+    options = {**COMPAT[compat], "compat": compat, "ranks": ranks}
+    if compat == "modded-nanogpt":
+        cut = data.draw(st.integers(0, sum(sizes)))
+        options["files"] = (cut, sum(sizes) - cut)
+    try:
+        order = packed(Table(sizes), room, options.pop("policy"), shuffle=False, **options).prepare()
+    except OrderError as error:
+        if error.code != "ORD100":
+            raise
+        return
+    stats, table = order_stats(order), order.spans(0, order.rows)
+    assert stats.rows == order.rows
+    assert stats.kept + stats.cropped + stats.dropped == stats.tokens == sum(sizes)
+    assert stats.kept + stats.padded == stats.rows * stats.row_takes
+    stored = int(table.length[table.document >= 0].sum())
+    assert stats.kept - stats.last_labels == stored
+    own = order.packing.own_ahead
+    assert stats.last_labels == own * int((table.flags & Flag.AHEAD != 0).sum())
+    if compat == "hobbylm":
+        assert stats.kept == stats.tokens
+
+
+def test_orders_that_cannot_be_counted_say_so() -> None:
+    order = packed(Table([3, 5]), 4, "flat")
+    with pytest.raises(OrderError, match="ORD014"):
+        order_stats(order)
+    with pytest.raises(OrderError, match="ORD002"):
+        order_stats(order.prepare())
+    alone = packed(Table([3, 5]), 4, "concat").prepare()
+    assert order_stats(alone) == pack_stats(Sizes.of_lengths([3, 5]), alone.packing)
 
 
 def test_flat_rows_save_no_attention() -> None:

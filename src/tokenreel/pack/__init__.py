@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tokenreel.pack.plan import Plan, make_plan
     from tokenreel.pack.plan_sizes import Sizes
     from tokenreel.pack.policy import RowPolicy, row_policy
-    from tokenreel.pack.stats import PackStats, pack_stats
+    from tokenreel.pack.stats import PackStats, order_stats, pack_stats
     from tokenreel.pack.waste import Waste, top_shares, waste_of
 
 _HOME = {
@@ -40,6 +40,7 @@ _HOME = {
     "first_fit": "firstfit",
     "greedy_packs": "greedy",
     "make_plan": "plan",
+    "order_stats": "stats",
     "pack_stats": "stats",
     "pieces_of": "decompose",
     "positions_of": "packed_inputs",
@@ -64,6 +65,7 @@ __all__ = [
     "first_fit",
     "greedy_packs",
     "make_plan",
+    "order_stats",
     "pack_stats",
     "pieces_of",
     "positions_of",

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokenreel.errors import OrderError
 from tokenreel.order.kernels import kernel
 from tokenreel.pack.packed_rows import AHEAD, ConcatRows, FlatRows, PlannedRows
 from tokenreel.pack.plan import make_plan
 
 if TYPE_CHECKING:
+    from tokenreel.pack.packed import PackedOrder
+    from tokenreel.pack.packed_files import FileRows
     from tokenreel.pack.packed_policy import Packing
+    from tokenreel.pack.packed_ranks import RankRows
     from tokenreel.pack.plan import Plan
     from tokenreel.pack.plan_sizes import Sizes
 
@@ -88,6 +92,34 @@ def pack_stats(
         laid = ConcatRows(sizes, packing.row_tokens, packing.tail == "drop")
     else:
         laid = PlannedRows(sizes, plan or make_plan(sizes, packing, seed, threads), packing)
+    return _count(laid, sizes, packing)
+
+
+def order_stats(order: PackedOrder) -> PackStats:
+    """Count one pass of a prepared order: what `pack_stats` does, of the rows that `compat` shares out among ranks too.
+
+    Rows of padding that a rank is filled up with count as rows. Raises `OrderError`: ORD014 where it is not prepared, ORD002
+    for flat rows, which know no documents.
+
+    >>> from tokenreel.spans import CorpusKey
+    >>> from tokenreel.pack.packed import PackedOrder
+    >>> from tokenreel.pack.packed_policy import Packing
+    >>> from tokenreel.pack.plan_sizes import Sizes
+    >>> order = PackedOrder(
+    ...     CorpusKey("files", "00", 3, 12), Packing.of("concat", 4), 0, False, compat="hobbylm", ranks=2
+    ... )
+    >>> stats = order_stats(order.with_rows(Sizes.of_lengths([5, 2, 5])))
+    >>> stats.rows, stats.kept, stats.padded
+    (6, 12, 12)
+    """
+    if order.laid is None:
+        raise OrderError("ORD014", hint="order = order.prepare()")
+    if isinstance(order.laid, FlatRows):
+        raise OrderError("ORD002", "flat rows", expected="pack_stats(sizes, packing)", found="an order")
+    return _count(order.laid, order.laid.sizes, order.packing)
+
+
+def _count(laid: ConcatRows | PlannedRows | RankRows | FileRows, sizes: Sizes, packing: Packing) -> PackStats:
     pieces = np.zeros(sizes.documents, dtype=np.uint32)
     kept = np.zeros(sizes.documents, dtype=np.uint32)
     totals = np.zeros(3, dtype=np.int64)
