@@ -30,6 +30,10 @@ TOKEN_LEAF = 1 << 22
 PREFIX_ABSENT = 1
 SUFFIX_ABSENT = 2
 _CHUNK = 1 << 22
+_PIECE = 1 << 15
+"""Ids widened together; a leaf is a whole number of pieces."""
+_LONG = 128
+"""Ids a document from which on, in the mean, copying run by run is cheaper than masking."""
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:
@@ -137,9 +141,13 @@ class Identity:
 
 
 class _Leaves:
-    """One stream cut into leaves of `size` units; holds a hash state, never the bytes."""
+    """One stream cut into leaves of `size` units; holds a hash state, never the bytes.
 
-    __slots__ = ("_new", "_open", "_room", "_size", "leaves")
+    Ids are collected until a piece of them is there. Then it is widened and hashed while it is in the processor's cache;
+    BLAKE3 is twice as fast on pieces that begin at multiples of their size.
+    """
+
+    __slots__ = ("_held", "_narrow", "_new", "_open", "_room", "_size", "_wide", "leaves")
 
     def __init__(self, size: int) -> None:
         import blake3
@@ -148,9 +156,74 @@ class _Leaves:
         self._open = self._new()
         self._size = size
         self._room = size
+        self._held = 0
+        """Ids collected."""
+        self._narrow: IntArray | None = None
+        self._wide: npt.NDArray[np.uint32] | None = None
         self.leaves: list[bytes] = []
 
+    def add_ids(self, ids: IntArray) -> None:
+        """Add ids as uint32; they were checked to fit."""
+        piece = self._piece(ids.dtype)
+        begin = 0
+        while begin < len(ids):
+            if not self._held and len(ids) - begin >= _PIECE:
+                self._widened(ids[begin : begin + _PIECE])
+                begin += _PIECE
+                continue
+            take = min(_PIECE - self._held, len(ids) - begin)
+            piece[self._held : self._held + take] = ids[begin : begin + take]
+            begin += take
+            self._collected(take)
+
+    def add_runs(self, ids: IntArray, begins: IntArray, ends: IntArray) -> None:
+        """Add the ids of the runs [begin, end), which follow each other. Cost: 150 ns a run, and a copy."""
+        import numpy as np
+
+        whole = np.ascontiguousarray(ids)
+        width = whole.dtype.itemsize
+        data, piece = (array.view(np.uint8).data for array in (whole, self._piece(whole.dtype)))
+        at, room = self._held * width, _PIECE * width
+        for begin, end in zip((begins * width).tolist(), (ends * width).tolist(), strict=True):
+            to = at + end - begin
+            if to < room:
+                piece[at:to] = data[begin:end]
+                at = to
+                continue
+            self._held = at // width
+            self.add_ids(whole[begin // width : end // width])
+            at = self._held * width
+        self._held = at // width
+
+    def _piece(self, dtype: np.dtype[Any]) -> IntArray:
+        """Return where ids of this type are collected."""
+        import numpy as np
+
+        if self._narrow is None or self._narrow.dtype != dtype:
+            self._flush()
+            self._narrow = np.empty(_PIECE, dtype=dtype)
+        return self._narrow
+
+    def _collected(self, count: int) -> None:
+        self._held += count
+        if self._held == _PIECE:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._narrow is not None and self._held:
+            self._widened(self._narrow[: self._held])
+        self._held = 0
+
+    def _widened(self, ids: IntArray) -> None:
+        import numpy as np
+
+        if self._wide is None:
+            self._wide = np.empty(_PIECE, dtype="<u4")
+        np.copyto(self._wide[: len(ids)], ids, casting="unsafe")
+        self.add(self._wide[: len(ids)])
+
     def add(self, values: npt.NDArray[Any]) -> None:
+        """Add values as they are."""
         begin = 0
         while begin < len(values):
             take = min(self._room, len(values) - begin)
@@ -167,6 +240,7 @@ class _Leaves:
         self._room = self._size
 
     def finish(self) -> tuple[bytes, ...]:
+        self._flush()
         self._close()
         return tuple(self.leaves)
 
@@ -198,7 +272,7 @@ class IdentityHasher:
         """Add whole documents: their stored ids end to end, and their stored lengths (sum equals ``len(ids)``).
 
         Raises `TokenError`: TOK001 an id that is negative or 2**32 and more, or not an integer; TOK005 lengths that do
-        not delimit the ids. Nothing is added then. Cost: about 1 ns a token and 25 ns a document.
+        not delimit the ids. Nothing is added then. Cost: about 1 ns a token and 200 ns a document.
         """
         import numpy as np
 
@@ -220,9 +294,14 @@ class IdentityHasher:
         self._lengths.add(content.astype("<u8"))
         if self.exceptions:
             self._flags.add(flags)
-        prefixes = begins[has_prefix], len(self.prefix)
-        suffixes = content_ends[has_suffix], len(self.suffix)
-        self._tokens.add(np.ascontiguousarray(_without(ids, prefixes, suffixes), dtype="<u4"))
+        if not has_prefix.any() and not has_suffix.any():
+            self._tokens.add_ids(ids)
+        elif len(ends) * _LONG < len(ids):
+            self._tokens.add_runs(ids, content_begins, content_ends)
+        else:
+            prefixes = begins[has_prefix], len(self.prefix)
+            suffixes = content_ends[has_suffix], len(self.suffix)
+            self._tokens.add_ids(_without(ids, prefixes, suffixes))
         self.documents += len(ends)
         self.content_tokens += int(content.sum())
 
@@ -313,8 +392,6 @@ def _without(ids: IntArray, *runs: tuple[npt.NDArray[np.int64], int]) -> IntArra
     """Return the ids with every run taken out: (first positions, width) of the prefixes and of the suffixes."""
     import numpy as np
 
-    if not any(width and len(firsts) for firsts, width in runs):
-        return ids
     kept = np.ones(len(ids), dtype=np.bool_)
     for firsts, width in runs:
         for k in range(width):

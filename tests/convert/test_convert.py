@@ -101,28 +101,40 @@ def test_the_two_ways_to_an_identity_agree(
         )
 
 
-def test_leaves_that_begin_inside_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("longest", "lacking"), [(7, 0), (7, 1), (9, 0), (12, 5), (1, 0)])
+@pytest.mark.parametrize("boundary", ["prefix=1,suffix=2", "suffix=2", ""])
+def test_leaves_that_begin_inside_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longest: int, lacking: int, boundary: str
+) -> None:
     from tokenreel import hashing
     from tokenreel.convert import proving
 
     for module in (proving, hashing):
         monkeypatch.setattr(module, "TOKEN_LEAF", 7)
         monkeypatch.setattr(module, "DOCUMENT_LEAF", 3)
-    monkeypatch.setattr(proving, "BLOCK_TOKENS", 5)
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(0, 12, 40)
+    monkeypatch.setattr(proving, "PIECE", 5)
+    side_by_side = []
+    real = proving._side_by_side
+    monkeypatch.setattr(proving, "_side_by_side", lambda *args: side_by_side.append(real(*args)) or side_by_side[-1])
+    rng = np.random.default_rng(longest)
+    known = Boundary.parse(boundary) if boundary else Boundary(table=True)
     with MegatronWriter(tmp_path / "a", "uint16") as writer:
-        ids = rng.integers(0, 3, int(lengths.sum())).astype(np.uint16)
-        writer.add_documents(ids, lengths)
+        for number, length in enumerate(rng.integers(0, longest + 1, 60).tolist()):
+            content = rng.integers(3, 9, length).tolist()
+            whole = number % 60 >= lacking
+            writer.add_document([np.array([*known.prefix * whole, *content, *known.suffix], dtype=np.uint16)])
         writer.finish()
-    corpus = tokenreel.open(tmp_path, boundary="prefix=1,suffix=2")
-    hasher = IdentityHasher((1,), (2,))
+    corpus = tokenreel.open(tmp_path, boundary=known)
+    hasher = IdentityHasher(known.prefix, known.suffix)
     hasher._lengths, hasher._flags, hasher._tokens = hashing._Leaves(3), hashing._Leaves(3), hashing._Leaves(7)
-    hasher.update(ids, lengths)
+    for ids, lengths in corpus.batches():
+        hasher.update(ids, lengths)
     wanted = hasher.finish()
-    assert len(wanted.tokens) > 20
+    assert len(wanted.tokens) > 3
     assert identity_by_leaves(Source.of([corpus]), threads=3) == wanted
     assert identity_by_leaves(Source.of([corpus]), threads=1) == wanted
+    (found,) = side_by_side
+    assert (found is None) == (longest > 7 or (lacking > 0 and bool(known.prefix)))
 
 
 def test_contents_of_one_token_with_both_sides_alike() -> None:

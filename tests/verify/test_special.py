@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenreel.formats import Boundary
+from tokenreel.verify.boundaries import check_batch
 from tokenreel.verify.special import ZERO_RUN, Special
 
 
@@ -28,6 +29,25 @@ def test_counts_are_what_a_loop_counts(
     assert counts.empty == sum(not document for document in documents)
     everywhere = sum(int((flat == side[0]).sum()) for side in (begin, end) if side)
     assert counts.inside == everywhere - beginning - ending
+
+
+SIDES = [((), ()), ((), (2,)), ((1,), ()), ((1,), (2,)), ((2,), (2,)), ((1, 2), (2,)), ((), (1, 2)), ((9999999,), ())]
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=5), max_size=6), st.sampled_from(SIDES), st.booleans())
+def test_what_is_called_plain_has_nothing_wrong(
+    documents: list[list[int]], sides: tuple[tuple[int, ...], tuple[int, ...]], framed: bool
+) -> None:
+    boundary = Boundary(*sides)
+    if framed:
+        documents = [[*boundary.prefix, *(i + 10 for i in document), *boundary.suffix] for document in documents]
+    flat = np.array([i for document in documents for i in document], dtype=np.int32)
+    lengths = np.array([len(document) for document in documents], dtype=np.int64)
+    plain = Special.of(boundary).update(flat, lengths)
+    wrong = check_batch(flat, lengths, boundary, None)
+    assert not (plain and wrong)
+    if framed:
+        assert plain or wrong or len(boundary.prefix) > 1, "and what is whole is called so"
 
 
 @given(st.integers(0, 100), st.integers(0, 100), st.integers(0, 50))

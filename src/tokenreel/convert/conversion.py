@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tokenreel.convert.facts import known_facts, write_documents
 from tokenreel.convert.fitting import Target, check_fit, choose_dtype
@@ -32,6 +32,7 @@ from tokenreel.store import LocalStore, MapPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from concurrent.futures import Future
 
     from tokenreel.convert.facts import Known
     from tokenreel.convert.planning import PlannedShard
@@ -213,10 +214,12 @@ def _convert_one(source: Source, root: Path, row: Format, writing: Writing, wish
     known, lost = _facts(source, wish.accept)
     threads = wish.workers or os.cpu_count() or 1
     journal = Journal.begin(root, mark)
-    finished, kept = _write_all(root, shards, source, target, writing, journal, known, threads, counter)
-    options = WriteOptions(target.dtype, target.boundary, target.options)
-    extra = writing.finish_folder(root, finished, options) if writing.finish_folder else ()
-    identity = _prove(source, root, target, threads, counter) if wish.proof else None
+    with _Beside(source, exceptions=not target.reframes(source), counter=counter) as beside:
+        other = beside.identity() if wish.proof else None
+        finished, kept = _write_all(root, shards, source, target, writing, journal, known, threads, counter)
+        options = WriteOptions(target.dtype, target.boundary, target.options)
+        extra = writing.finish_folder(root, finished, options) if writing.finish_folder else ()
+        identity = None if other is None else _prove(source, root, target, threads, counter, other)
     if known is not None and not target.holds.metadata:
         extra = (*extra, _write_facts(root, shards, finished, source, target, known))
     weighed = "weights of tokens: the format has no place for them" if "DOC021" in wish.accept else None
@@ -377,16 +380,48 @@ def _reopened(root: Path, target: Target) -> Corpus:
     return corpus
 
 
-def _prove(source: Source, root: Path, target: Target, threads: int, counter: Callable[[int], None]) -> Identity:
+class _Beside:
+    """Computes the source's identity in a thread beside the writers; left early, it is given up."""
+
+    def __init__(self, source: Source, *, exceptions: bool, counter: Callable[[int], None]) -> None:
+        self._source = source
+        self._exceptions = exceptions
+        self._counter = counter
+        self._pool = ThreadPoolExecutor(1)
+        self._stop = threading.Event()
+
+    def identity(self) -> Future[Identity]:
+        """Begin, and return what will be the identity."""
+        return self._pool.submit(self._in_order)
+
+    def _in_order(self) -> Identity:
+        boundary = self._source.boundary
+        hasher = IdentityHasher(boundary.prefix, boundary.suffix, exceptions=self._exceptions)
+        for batch in self._source.batches(0, self._source.documents):
+            if self._stop.is_set():
+                raise _Stopped
+            hasher.update(batch.ids, batch.lengths)
+            self._counter(len(batch.ids))
+        return hasher.finish()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._pool.shutdown()
+
+
+def _prove(
+    source: Source, root: Path, target: Target, threads: int, counter: Callable[[int], None], other: Future[Identity]
+) -> Identity:
     """Return the identity of source and target; raises `DocumentError` (DOC024) where they are not the same."""
     flags = not target.reframes(source)
     written = _reopened(root, target)
     try:
-        with ThreadPoolExecutor(1) as pool:
-            other = pool.submit(_identity_in_order, source, exceptions=flags, counter=counter)
-            found = identity_by_leaves(Source.of([written]), exceptions=flags, threads=max(1, threads - 1))
-            counter(source.tokens)
-            wanted = other.result()
+        found = identity_by_leaves(Source.of([written]), exceptions=flags, threads=threads)
+        counter(source.tokens)
+        wanted = other.result()
     finally:
         written.close()
     if found.digest != wanted.digest:
@@ -400,15 +435,6 @@ def _prove(source: Source, root: Path, target: Target, threads: int, counter: Ca
             found=f"{found.digest}, {found.documents} documents, {found.content_tokens} tokens of content",
         )
     return found
-
-
-def _identity_in_order(source: Source, *, exceptions: bool, counter: Callable[[int], None]) -> Identity:
-    boundary = source.boundary
-    hasher = IdentityHasher(boundary.prefix, boundary.suffix, exceptions=exceptions)
-    for batch in source.batches(0, source.documents):
-        hasher.update(batch.ids, batch.lengths)
-        counter(len(batch.ids))
-    return hasher.finish()
 
 
 def _together(root: Path, parts: dict[str, Converted]) -> Converted:

@@ -7,7 +7,9 @@ were written. The two share no code for cutting contents or leaves, so what one 
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +17,6 @@ from tokenreel.convert.framing import contents
 from tokenreel.hashing import DOCUMENT_LEAF, TOKEN_LEAF, Identity, identity_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy as np
     import numpy.typing as npt
 
@@ -26,37 +26,115 @@ if TYPE_CHECKING:
 
     I64 = npt.NDArray[np.int64]
 
-BLOCK_TOKENS = 1 << 20
-"""Stored ids whose contents are found together, about."""
+PIECE = 1 << 15
+"""Ids widened and hashed together: few enough to stay in the processor's cache."""
+MOST_DOCUMENTS = 1 << 22
+"""Documents of a leaf beyond which, as their lengths are kept until its turn comes, everything is read in order."""
 
 
 def identity_by_leaves(source: Source, *, exceptions: bool = True, threads: int = 1) -> Identity:
     """Return the identity of a source, as `Corpus.identity` does, by another way: each leaf by itself.
 
-    Reads everything once, and documents at the edges of leaves twice; where the boundary has ids, everything twice. With
-    one thread, in order and everything once.
+    Reads everything once, and documents at the edges of leaves twice. Where a leaf begins is told from lengths alone, for
+    documents that all have their boundary; where one has not, or is longer than a leaf, everything is read in order,
+    in one thread.
     """
-    if threads == 1:
-        return _in_one_pass(source, exceptions=exceptions)
-    edges = _block_edges(source)
+    found = _side_by_side(source, exceptions, threads) if threads > 1 else None
+    return _in_one_pass(source, exceptions=exceptions) if found is None else found
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """The documents of which the first content token, as told from lengths, is in one leaf."""
+
+    begin: int
+    end: int
+    spill: int
+    """Content tokens of the document before `begin` that are in this leaf, its last ones."""
+    tokens: int
+    """Content tokens of the documents [begin, end)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What reading the documents of a leaf gave."""
+
+    lengths: list[I64]
+    flags: list[npt.NDArray[np.uint8]]
+    digests: tuple[bytes, ...]
+    tokens: int
+
+
+def _side_by_side(source: Source, exceptions: bool, threads: int) -> Identity | None:
+    """Return the identity from leaves read by several threads, or None where lengths do not tell where they begin."""
+    leaves = _leaves(source)
+    if leaves is None:
+        return None
     lengths, flags = _Cut(8 * DOCUMENT_LEAF), _Cut(DOCUMENT_LEAF)
-    starts = [0]
+    tokens: list[bytes] = []
     with ThreadPoolExecutor(threads) as pool:
-        for found, marked in pool.map(lambda run: _contents_of(source, *run), pairwise(edges)):
-            lengths.add(found.astype("<u8"))
-            if exceptions:
-                flags.add(marked)
-            starts.append(starts[-1] + int(found.sum()))
-        total = starts[-1]
-        begins = range(0, total, TOKEN_LEAF)
-        tokens = tuple(pool.map(lambda at: _leaf(source, edges, starts, at, min(at + TOKEN_LEAF, total)), begins))
-    streams = lengths.end(), flags.end(), tokens
+        tasks = deque(pool.submit(_read, source, leaf, exceptions) for leaf in leaves)
+        for leaf in leaves:
+            part = tasks.popleft().result()
+            if part.tokens != leaf.tokens:
+                pool.shutdown(cancel_futures=True)
+                return None
+            for found in part.lengths:
+                lengths.add(found.astype("<u8"))
+            for marks in part.flags:
+                flags.add(marks)
+            tokens += part.digests
+    total = sum(leaf.tokens for leaf in leaves)
+    streams = lengths.end(), flags.end(), tuple(tokens)
     return Identity(identity_digest(source.documents, total, *streams), source.documents, total, *streams)
 
 
-def _in_one_pass(source: Source, *, exceptions: bool) -> Identity:
+def _leaves(source: Source) -> list[_Leaf] | None:
+    """Return the leaves, from lengths alone; None where that is not for us."""
     import numpy as np
 
+    around = len(source.boundary.prefix) + len(source.boundary.suffix)
+    edges: list[tuple[int, int]] = []
+    held = 0
+    for first, lengths in source.blocks():
+        sizes = np.maximum(lengths - around, 0)
+        if int(sizes.max(initial=0)) > TOKEN_LEAF:
+            return None  # it would be read once for every leaf that it is in
+        starts = held + np.cumsum(sizes) - sizes
+        held += int(sizes.sum())
+        last = int(starts[-1]) // TOKEN_LEAF + 1
+        at = np.searchsorted(starts, np.arange(len(edges), last) * TOKEN_LEAF)
+        edges += zip((at + first).tolist(), starts[at].tolist(), strict=True)
+    edges += [(source.documents, held)] * (-(-held // TOKEN_LEAF) - len(edges) + 1)
+    leaves = [
+        _Leaf(begin, end, start - k * TOKEN_LEAF, stop - start)
+        for k, ((begin, start), (end, stop)) in enumerate(pairwise(edges))
+    ]
+    many = any(leaf.end - leaf.begin > MOST_DOCUMENTS for leaf in leaves)
+    return None if many or not held else leaves
+
+
+def _read(source: Source, leaf: _Leaf, exceptions: bool) -> _Part:
+    """Read the documents of a leaf, and the one before where it reaches into it."""
+    tokens, sizes, flags = _Cut(4 * TOKEN_LEAF), [], []
+    first = leaf.begin - bool(leaf.spill)
+    room = TOKEN_LEAF
+    for batch in source.batches(first, leaf.end):
+        whole = contents(batch.ids, batch.lengths, source.boundary)
+        lengths = whole.ends - whole.begins
+        kept = _kept(batch.ids, whole)
+        if batch.first < leaf.begin:
+            kept = kept[int(lengths[0]) - leaf.spill :]
+        before = max(0, leaf.begin - batch.first)
+        sizes.append(lengths[before:])
+        if exceptions:
+            flags.append(_marks(batch, whole, source.boundary)[before:])
+        tokens.add_ids(kept[:room])
+        room = max(0, room - len(kept))
+    return _Part(sizes, flags, tokens.end(), sum(int(part.sum()) for part in sizes))
+
+
+def _in_one_pass(source: Source, *, exceptions: bool) -> Identity:
     lengths, flags, tokens, total = _Cut(8 * DOCUMENT_LEAF), _Cut(DOCUMENT_LEAF), _Cut(4 * TOKEN_LEAF), 0
     for batch in source.batches(0, source.documents):
         whole = contents(batch.ids, batch.lengths, source.boundary)
@@ -66,21 +144,9 @@ def _in_one_pass(source: Source, *, exceptions: bool) -> Identity:
             flags.add(_marks(batch, whole, source.boundary))
         kept = _kept(batch.ids, whole)
         total += len(kept)
-        tokens.add(np.ascontiguousarray(kept, dtype="<u4"))
+        tokens.add_ids(kept)
     streams = lengths.end(), flags.end(), tokens.end()
     return Identity(identity_digest(source.documents, total, *streams), source.documents, total, *streams)
-
-
-def _block_edges(source: Source) -> list[int]:
-    """Return the documents with which blocks begin, and the number of all."""
-    import numpy as np
-
-    edges, held = [0], 0
-    for first, lengths in source.blocks():
-        ends = held + np.cumsum(lengths)
-        edges += (np.flatnonzero(np.diff(ends // BLOCK_TOKENS, prepend=held // BLOCK_TOKENS)) + first + 1).tolist()
-        held = int(ends[-1])
-    return sorted({*edges, source.documents})
 
 
 class _Cut:
@@ -92,8 +158,31 @@ class _Cut:
         """Bytes of the open leaf."""
         self._open: Any = None
         self._leaves: list[bytes] = []
+        self._wide: npt.NDArray[np.uint32] | None = None
+        self._filled = 0
+        """Ids that wait in `_wide`."""
+
+    def add_ids(self, ids: npt.NDArray[Any]) -> None:
+        """Add ids as uint32, a whole piece at a time."""
+        import numpy as np
+
+        if self._wide is None:
+            self._wide = np.empty(PIECE, dtype="<u4")
+        while len(ids):
+            part = ids[: PIECE - self._filled]
+            self._wide[self._filled : self._filled + len(part)] = part
+            self._filled += len(part)
+            ids = ids[len(part) :]
+            if self._filled == PIECE:
+                self._hash_ids()
+
+    def _hash_ids(self) -> None:
+        if self._wide is not None and self._filled:
+            self.add(self._wide[: self._filled])
+        self._filled = 0
 
     def add(self, values: npt.NDArray[Any]) -> None:
+        """Add the bytes of an array."""
         import blake3
 
         data = values.data.cast("B") if values.size else memoryview(b"")
@@ -112,25 +201,11 @@ class _Cut:
         self._open, self._done = None, 0
 
     def end(self) -> tuple[bytes, ...]:
+        """Return all leaves, the last one as it is."""
+        self._hash_ids()
         if self._open is not None:
             self._leaf()
         return tuple(self._leaves)
-
-
-def _contents_of(source: Source, begin: int, end: int) -> tuple[I64, npt.NDArray[np.uint8]]:
-    """Return the lengths of contents and the flags of documents [begin, end)."""
-    import numpy as np
-
-    boundary = source.boundary
-    if not (boundary.prefix or boundary.suffix):
-        lengths = source.lengths(begin, end)
-        return lengths, np.zeros(len(lengths), dtype=np.uint8)
-    sizes, flags = [], []
-    for batch in source.batches(begin, end):
-        whole = contents(batch.ids, batch.lengths, boundary)
-        sizes.append(whole.ends - whole.begins)
-        flags.append(_marks(batch, whole, boundary))
-    return np.concatenate(sizes), np.concatenate(flags)
 
 
 def _marks(batch: Batch, whole: Contents, boundary: Boundary) -> npt.NDArray[np.uint8]:
@@ -142,38 +217,6 @@ def _marks(batch: Batch, whole: Contents, boundary: Boundary) -> npt.NDArray[np.
     open_ended = (whole.ends == stops) & bool(boundary.suffix)
     marks: npt.NDArray[np.uint8] = bare.astype(np.uint8) + np.uint8(2) * open_ended.astype(np.uint8)
     return marks
-
-
-def _leaf(source: Source, edges: list[int], starts: list[int], low: int, high: int) -> bytes:
-    """Return the leaf of content tokens [low, high)."""
-    import bisect
-
-    import blake3
-
-    block = bisect.bisect_right(starts, low) - 1
-    while starts[block + 1] <= low:
-        block += 1
-    digest = blake3.blake3()
-    at = starts[block]
-    for ids in _content_runs(source, edges[block], source.documents):
-        if at + len(ids) > low:
-            piece = ids[max(0, low - at) : high - at]
-            for begin in range(0, len(piece), 1 << 18):
-                digest.update(piece[begin : begin + (1 << 18)].astype("<u4").data.cast("B"))
-        at += len(ids)
-        if at >= high:
-            break
-    return digest.digest()
-
-
-def _content_runs(source: Source, begin: int, end: int) -> Iterator[npt.NDArray[Any]]:
-    """Yield the ids of contents, end to end."""
-    boundary = source.boundary
-    for batch in source.batches(begin, end):
-        if boundary.prefix or boundary.suffix:
-            yield _kept(batch.ids, contents(batch.ids, batch.lengths, boundary))
-        else:
-            yield batch.ids
 
 
 def _kept(ids: npt.NDArray[Any], whole: Contents) -> npt.NDArray[Any]:

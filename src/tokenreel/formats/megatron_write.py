@@ -20,6 +20,7 @@ from tokenreel.formats.base import WrittenFile
 from tokenreel.formats.megatron_layout import HEADER_BYTES, LENGTH, MAX_LENGTH, WIDE, dtype_code, pack_header
 from tokenreel.hashing import sha256_file
 from tokenreel.store.atomic import commit, fsync_folder, temporary_name, write_error
+from tokenreel.store.writeback import WriteBack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -341,10 +342,15 @@ class _Sink:
         self._buffer = np.empty(room, dtype=dtype)
         self._used = 0
         self._file = open(self.temporary, "w+b", buffering=0)  # noqa: PTH123, SIM115 (raw; closed by discard)
+        self._written = WriteBack(self.temporary)
 
     def add(self, values: npt.NDArray[np.integer[Any]]) -> None:
-        """Append values that were checked to fit."""
+        """Append values that were checked to fit; many of this very dtype are not copied."""
         begin, room = 0, len(self._buffer)
+        if len(values) >= room // 2 and values.dtype == self._buffer.dtype and values.flags.c_contiguous:
+            self.flush()
+            self._out(values.data.cast("B"))
+            return
         while begin < len(values):
             take = min(room - self._used, len(values) - begin)
             self._buffer[self._used : self._used + take] = values[begin : begin + take]
@@ -355,17 +361,20 @@ class _Sink:
 
     def flush(self) -> None:
         if self._used:
-            data = self._buffer[: self._used].data.cast("B")
-            if self._seen is not None:
-                self._seen(data)
-            self.raw(data)
+            self._out(self._buffer[: self._used].data.cast("B"))
             self._used = 0
+
+    def _out(self, data: memoryview) -> None:
+        if self._seen is not None:
+            self._seen(data)
+        self.raw(data)
 
     def raw(self, data: bytes | memoryview) -> None:
         view = memoryview(data)
         while view:
             view = view[self._file.write(view) :]
         self.bytes += len(data)
+        self._written.wrote(len(data))
 
     def read(self, offset: int, count: int) -> npt.NDArray[Any]:
         """Return `count` values written before, from byte `offset`."""

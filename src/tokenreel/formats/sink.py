@@ -12,6 +12,7 @@ import numpy as np
 from tokenreel.formats.base import WrittenFile
 from tokenreel.hashing import sha256_file
 from tokenreel.store.atomic import commit, make_folder, temporary_name, write_error
+from tokenreel.store.writeback import WriteBack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +47,7 @@ class Sink:
             make_folder(self.target.parent)
             self.temporary = temporary_name(self.target)
             self._file = open(self.temporary, "w+b", buffering=0)  # noqa: PTH123, SIM115 (raw; closed by discard)
+        self._written = WriteBack(self.temporary)
 
     @contextlib.contextmanager
     def _guard(self) -> Iterator[None]:
@@ -61,6 +63,7 @@ class Sink:
             while view:
                 view = view[self._file.write(view) :]
         self.bytes += len(data)
+        self._written.wrote(len(data))
         if self._sha is not None:
             self._sha.update(data)
 

@@ -6,7 +6,7 @@ documents that begin with it, from one shard to the next.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,21 +42,26 @@ class Special:
     zero_runs: int = 0
     longest_zero_run: int = 0
     """Of those that are counted."""
+    _scratch: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_), repr=False, compare=False)
 
     @classmethod
     def of(cls, boundary: Boundary) -> Special:
         """Return counters for a boundary; one without ids counts only what needs none."""
         return cls(boundary.prefix, boundary.suffix)
 
-    def update(self, ids: Ids, lengths: I64) -> None:
-        """Add whole documents laid end to end. Cost: about 1 ns a token.
+    def update(self, ids: Ids, lengths: I64) -> bool:
+        """Add whole documents laid end to end; returns whether all of them have their boundary, and nothing of it inside.
+
+        Cost: about 0.1 ns a token. ``False`` is not said for certain: `boundaries.check_batch` says what there is.
 
         >>> from tokenreel.formats import Boundary
         >>> counts = Special.of(Boundary((), (2,)))
         >>> counts.update(np.array([5, 2, 2, 6, 2, 7], np.uint16), np.array([3, 2, 1]))
+        False
         >>> counts.ending, counts.double, counts.inside
         (2, 1, 1)
         """
+        plain = int(lengths.min(initial=len(self.prefix) + len(self.suffix))) >= len(self.prefix) + len(self.suffix)
         ends = np.cumsum(lengths, dtype=np.int64)
         begins = ends - lengths
         self.documents += len(lengths)
@@ -73,12 +78,28 @@ class Special:
             else:
                 self.beginning += proper
             self.double += int(np.count_nonzero(again))
+            hits = self._count(ids, side)
+            plain = plain and proper == len(lengths) and hits == len(lengths) * (1 + (self.prefix == self.suffix))
             if self.prefix == self.suffix and at_end:
                 # Counted once where both sides are the same; a document of one id has it on both.
                 self.inside -= proper - int(np.count_nonzero(there & (lengths <= len(side))))
                 continue
-            self.inside += _count(ids, side) - proper
+            self.inside += hits - proper
         self._zeros(ids)
+        return plain
+
+    def _count(self, ids: Ids, wanted: tuple[int, ...]) -> int:
+        """Return how often the ids stand one after another, whatever document they are in."""
+        kind = np.iinfo(ids.dtype)
+        if len(ids) < len(wanted) or not all(kind.min <= value <= kind.max for value in wanted):
+            return 0
+        count = len(ids) - len(wanted) + 1
+        if len(self._scratch) < count:
+            self._scratch = np.empty(count, np.bool_)
+        hits = np.equal(ids[:count], wanted[0], out=self._scratch[:count])
+        for k, value in enumerate(wanted[1:], 1):
+            hits &= ids[k : count + k] == value
+        return int(np.count_nonzero(hits))
 
     def _zeros(self, ids: Ids) -> None:
         # A run that is long enough to count holds two neighbours among every 16th id: most data has none.
@@ -113,15 +134,3 @@ def _stands(ids: Ids, first: I64, begins: I64, ends: I64, wanted: tuple[int, ...
     for k, value in enumerate(wanted):
         found = found & (ids[np.clip(first + k, 0, len(ids) - 1)] == value)
     return found
-
-
-def _count(ids: Ids, wanted: tuple[int, ...]) -> int:
-    kind = np.iinfo(ids.dtype)
-    if not len(ids) or not all(kind.min <= value <= kind.max for value in wanted):
-        return 0
-    if len(wanted) == 1:
-        return int(np.count_nonzero(ids == wanted[0]))
-    hits = ids[: len(ids) - len(wanted) + 1] == wanted[0]
-    for k, value in enumerate(wanted[1:], 1):
-        hits = hits & (ids[k : len(ids) - len(wanted) + 1 + k] == value)
-    return int(np.count_nonzero(hits))

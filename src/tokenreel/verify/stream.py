@@ -1,7 +1,8 @@
 """The one pass over stored ids: SHA-256, vocabulary, boundaries and identity together; and the same on a sample.
 
-Full: every file is read once, in blocks; hashing runs in a thread beside the checks. Shards are read in parallel,
-except that the shards of a split whose identity is recorded are read in order, since the identity is a stream.
+Full: every file is read once, in blocks. Shards are read in parallel, each by one thread that hashes and checks a block
+while it is in the cache. The shards of a split whose identity is recorded are read in order, since the identity is a
+stream; there, and where there are fewer shards than cores, hashing runs in threads beside the checks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from tokenreel.corpus.statistics import StatisticsCounter
 from tokenreel.errors import TokenError, TokenreelError
 from tokenreel.hashing import Identity, IdentityHasher
 from tokenreel.store.base import blocks
+from tokenreel.verify.beside import Beside
 from tokenreel.verify.boundaries import Trouble, check_batch
 from tokenreel.verify.finding import KEPT, Finding, Findings
 from tokenreel.verify.special import Special
@@ -29,7 +32,6 @@ from tokenreel.verify.streamed import StreamUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from concurrent.futures import Future
 
     import numpy.typing as npt
 
@@ -43,6 +45,7 @@ BLOCK_TOKENS = 1 << 19
 BLOCK_DOCUMENTS = 1 << 17
 SMALL = 1 << 23
 """Bytes below which a corpus is read in one thread."""
+HASH, IDENTITY = "hash", "identity"
 PIECE = 1 << 20
 """Ids taken at once from a shard: small enough that they are copied, so that a file that shrinks is an error."""
 
@@ -195,23 +198,32 @@ def _start(
     """Return the results of all jobs, in order; a small corpus is read in this thread, which costs less."""
     if small:
         return (_read_job(target, job, wanted, None) for job in jobs)
-    workers = max(1, min(len(jobs), os.cpu_count() or 1))
-    hashers = stack.enter_context(ThreadPoolExecutor(2 * workers))
-    files = stack.enter_context(ThreadPoolExecutor(os.cpu_count() or 1))
-    pool = stack.enter_context(ThreadPoolExecutor(workers))
-    tasks = [pool.submit(_read_job, target, job, wanted, _Pools(hashers, files)) for job in jobs]
+    cores = os.cpu_count() or 1
+    files = stack.enter_context(ThreadPoolExecutor(cores))
+    pool = stack.enter_context(ThreadPoolExecutor(max(1, min(len(jobs), cores))))
+    tasks = [pool.submit(_read_job, target, job, wanted, files, beside=len(jobs) < cores) for job in jobs]
     return (task.result() for task in tasks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pools:
-    """Threads that hash: what was read, and whole files of which reading the ids gives no hash."""
+def _read_job(
+    target: Target,
+    job: tuple[str, list[Found]],
+    wanted: _Wanted,
+    files: ThreadPoolExecutor | None,
+    *,
+    beside: bool = False,
+) -> _Result:
+    with Beside(threads=beside) as threads:
+        return _read_all(target, job, wanted, files, threads)
 
-    batches: ThreadPoolExecutor
-    files: ThreadPoolExecutor
 
-
-def _read_job(target: Target, job: tuple[str, list[Found]], wanted: _Wanted, pools: _Pools | None) -> _Result:
+def _read_all(
+    target: Target,
+    job: tuple[str, list[Found]],
+    wanted: _Wanted,
+    files: ThreadPoolExecutor | None,
+    beside: Beside,
+) -> _Result:
     split, chosen = job
     read, findings = Read(), Findings()
     streams = _Streams(target, split, wanted)
@@ -223,12 +235,12 @@ def _read_job(target: Target, job: tuple[str, list[Found]], wanted: _Wanted, poo
         shard = target.shard(found)
         filled = None if shard is None else _filled(target, found, shard)
         rest = [path for path in found.files if path != filled and not target.missing(path)]
-        ahead = [] if pools is None else [pools.files.submit(_digest_of, target, path, wanted.tick) for path in rest]
+        ahead = [] if files is None else [files.submit(_digest_of, target, path, wanted.tick) for path in rest]
         if shard is None:
             streams.stop()  # a stream with a hole has no identity; the hole is a finding already
         else:
             try:
-                _read_shard(target, found, shard, read, findings, streams, pools, wanted)
+                _read_shard(target, found, shard, read, findings, streams, beside, wanted)
             except TokenreelError as error:
                 findings.caught(error, target.store.root, shard=found.name)
                 streams.stop()
@@ -237,6 +249,7 @@ def _read_job(target: Target, job: tuple[str, list[Found]], wanted: _Wanted, poo
         for path in found.files:
             if path not in read.sha256 and not target.missing(path):
                 _add_digest(read, *_digest_of(target, path, wanted.tick))
+    beside.wait(IDENTITY)
     return read, findings, None if streams.hasher is None else streams.hasher.finish(), streams.counter
 
 
@@ -254,10 +267,11 @@ class _Streams:
 
     def identify(self, ids: Ids, lengths: npt.NDArray[np.int64]) -> None:
         """Add documents to the identity."""
-        if self.hasher is None:
+        hasher = self.hasher
+        if hasher is None:
             return
         try:
-            self.hasher.update(ids, lengths)
+            hasher.update(ids, lengths)
         except TokenError:
             self.hasher = None  # an id that no identity holds: reported as an id
 
@@ -269,28 +283,23 @@ def _read_shard(
     read: Read,
     findings: Findings,
     streams: _Streams,
-    pools: _Pools | None,
+    beside: Beside,
     wanted: _Wanted,
 ) -> None:
     path = _filled(target, found, shard)
     fills = path is not None
     digest = hashlib.sha256()
-    pending: list[Future[None]] = []
     largest: int | None = None
     special = read.special[found.name] = Special.of(target.read_boundary(shard))
+    vocab = _vocab_of(target, shard)
     for first, begin, ids, lengths in batches(shard):
-        for task in pending:
-            task.result()
-        pending = []
-        data = np.ascontiguousarray(ids).data.cast("B") if fills and len(ids) else b""
-        if pools is None:
-            digest.update(data)
-            streams.identify(ids, lengths)
-        else:
-            # Both leave the interpreter to other threads while they hash.
-            pending = [pools.batches.submit(digest.update, data), pools.batches.submit(streams.identify, ids, lengths)]
-        report(target, read, findings, shard, (first, begin), ids, lengths)
-        special.update(ids, lengths)
+        if fills and len(ids):
+            beside.do(HASH, partial(digest.update, np.ascontiguousarray(ids).data.cast("B")))
+        if streams.hasher is not None:
+            beside.do(IDENTITY, partial(streams.identify, ids, lengths))
+        plain = special.update(ids, lengths)
+        if not plain or _beyond(ids, vocab):
+            report(target, read, findings, shard, (first, begin), ids, lengths)
         if wanted.visit is not None:
             wanted.visit(found, first, ids, lengths)
         if streams.counter is not None:
@@ -301,8 +310,7 @@ def _read_shard(
         read.documents += len(lengths)
         read.tokens += len(ids)
         wanted.tick(ids.nbytes if fills else 0, len(ids))
-    for task in pending:
-        task.result()
+    beside.wait(HASH)
     if target.manifest is not None:
         read.max_id[found.name] = largest
     if path is not None:
@@ -404,6 +412,13 @@ def _fragments(findings: Findings, unit: StreamUnit, first: int, begin: int, tro
     )
     rest = ~edge
     return Trouble(trouble.code, trouble.tokens[rest], trouble.documents[rest], trouble.found)
+
+
+def _beyond(ids: Ids, vocab: int | None) -> bool:
+    """Return whether an id is negative, or not below the vocabulary."""
+    if not len(ids):
+        return False
+    return (vocab is not None and int(ids.max()) >= vocab) or (ids.dtype.kind == "i" and int(ids.min()) < 0)
 
 
 def _vocab_of(target: Target, shard: Shard) -> int | None:
