@@ -213,3 +213,17 @@ def test_many_broken_files() -> None:
     # Of small chunks, which are quick to unpack.
     codes = {look_at(opener, one, "input_ids") for one in broken(FILES["plain"], 7, 10 * MANY)}
     assert codes > {"", "LEV001", "LEV003", "LEV005", "LEV006", "LEV008", "LEV009"}
+
+
+def test_a_store_without_rows_need_not_be_stored() -> None:
+    """TensorStore stores no chunk that is all zeros: of an empty cache there is nothing but what describes it."""
+    stored = {path: data for path, data in FILES["consolidated"].items() if path.endswith("zarr.json")}
+    said = ledger(total_num_rows=0, shard_rows={"x": 0}, finished_shards=["x"], field_counts={"input_ids": 0})
+    shard = open_cache(MemoryStore(stored | said), "input_ids")  # type: ignore[arg-type]
+    shard.check_table()
+    assert (shard.documents, shard.tokens, shard.document_edges(0, 0).tolist()) == (0, 0, [0])
+
+
+def test_stores_without_a_ledger_are_known() -> None:
+    for cache in ("consolidated", "sharded"):
+        assert look({path: data for path, data in FILES[cache].items() if path != "shard_ledger.json"}) == "LEV001"

@@ -196,3 +196,18 @@ def test_verify_and_inspect_tell_what_the_reader_drops(tmp_path: Path) -> None:
     write(tmp_path, "litdata", [[[1] * 2049 * 3]], "uint16")
     (finding,) = run("verify", str(tmp_path), "--json").json["findings"]
     assert finding["message"].startswith("with blocks of 4097,")  # nothing is lost with 2049
+
+
+def test_a_level_of_compression_in_the_name() -> None:
+    """LitData writes ``chunk-0-0.zstd:9.bin`` for ``compression="zstd:9"``, and says so in its index."""
+    raw = FILES["chunk-0-0.bin"]
+    index = json.loads(indexed(compression="zstd:9"))
+    index["chunks"] = [index["chunks"][0] | {"filename": "chunk-0-0.zstd:9.bin"}]
+    said = {"index.json": json.dumps(index).encode()}
+    for file in ({"chunk-0-0.zstd:9.bin": zstandard.ZstdCompressor(9).compress(raw)}, {"chunk-0-0.bin": raw}):
+        assert read(MemoryStore(said | file)) == [DOCUMENTS["chunk-0-0.bin"]]
+
+
+def test_chunks_without_an_index_are_known_by_their_beginning() -> None:
+    bare = {path: data for path, data in FILES.items() if path != "index.json"}
+    assert look({**bare, "chunk-0-99.bin": b"ids, and no chunk"}) == "LIT005"

@@ -15,6 +15,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cli.command import run
 from tests.formats.indexed_cases import (
     LARGEST,
     MANY,
@@ -301,3 +302,19 @@ def test_many_broken_files() -> None:
     files = in_memory(GOLDEN / "mds_ndarray_dyn")
     codes = {look_at(open_file, one, "shard.00000.mds") for one in broken(files, 7, MANY)}
     assert codes > {"", "MDS001", "MDS002", "MDS003", "MDS004", "MDS005", "MDS009", "MDS010"}
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "int32", "int64", "uint32"])
+def test_every_dtype_of_bytes_is_taken_by_every_command(tmp_path: Path, dtype: str) -> None:
+    """Also where llm-foundry wrote ids of 64 bits."""
+    members = [[5, 60_000, 2], [700, 2] * 40, [8, 2]]
+    write(tmp_path, "mds", [members], dtype, encoding="bytes")
+    assert read(LocalStore(tmp_path), dtype=dtype) == [members]
+    for command in (["inspect"], ["verify", "--level", "full"]):
+        done = run(*command, str(tmp_path), "--dtype", dtype, "--json")
+        assert done.status == 0, done.out
+        assert f"mds-{dtype}" in done.out or command[0] == "verify"
+    if dtype == "uint16":  # only two divides the sizes of these records: they prove it
+        return
+    refused = run("inspect", str(tmp_path))
+    assert "--dtype uint16 or uint32 or int32 or int64" in refused.out + refused.err

@@ -27,7 +27,7 @@ from tests.formats.indexed_cases import (
     read,
     write,
 )
-from tokenreel.errors import FormatError, UsageError
+from tokenreel.errors import FormatError, StorageError, UsageError
 from tokenreel.formats import arrow, parquet, parquet_write, shards_of
 from tokenreel.formats.arrow_write import open_writer as open_arrow_writer
 from tokenreel.formats.parquet_footer import read_footer
@@ -292,3 +292,37 @@ def test_broken_files_are_refused_or_read() -> None:
 def test_many_broken_files(files: dict[str, bytes], opener: Any) -> None:
     codes = {look_at(opener, one, next(iter(files))) for one in broken(files, 7, MANY)}
     assert codes > {"", "PQT007", "PQT008"} if "a.arrow" in files else codes > {"", "PQT001", "PQT005"}
+
+
+def test_lists_of_one_length_in_arrow() -> None:
+    lists = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    found = table(lists, pa.list_(pa.uint16(), 3), id=list("abc"))
+    for form in (pa.ipc.new_stream, pa.ipc.new_file):
+        assert read(MemoryStore({"a.arrow": streamed(found, make=form)})) == [lists]
+    data = streamed(table([[1, 2], None], pa.list_(pa.int32(), 2)))
+    assert code_of(data, "a.arrow") == "PQT006"
+
+
+def test_a_file_that_is_named_as_the_others_are_is_one_of_them() -> None:
+    ids, text = stored(table([[1]])), stored(pa.table({"text": ["a"]}))
+    names = [f"train-0000{k}.parquet" for k in range(3)]
+    store = MemoryStore({names[0]: ids, names[1]: text, names[2]: ids, "notes.parquet": text})
+    assert [shard.files[0] for shard in shards_of(store, store.list())] == names
+    with pytest.raises(FormatError, match="PQT002"):
+        read(store)
+    store = MemoryStore({"data-0.arrow": streamed(table([[1]])), "data-1.arrow": streamed(pa.table({"text": ["a"]}))})
+    assert len(shards_of(store, store.list())) == 2
+
+
+def test_the_order_and_the_files_of_arrow_are_those_that_datasets_says() -> None:
+    files = {f"data-0000{k}.arrow": streamed(table([[k]])) for k in range(3)}
+    names = ["data-00002.arrow", "data-00000.arrow", "data-00001.arrow"]
+    files["state.json"] = json.dumps({"_data_files": [{"filename": name} for name in names]}).encode()
+    store = MemoryStore(files)
+    assert read(store) == [[[2]], [[0]], [[1]]]
+    del store.files["data-00000.arrow"]
+    assert [shard.files[0] for shard in shards_of(store, store.list())] == names
+    with pytest.raises(StorageError, match="STO001"):
+        read(store)
+    store.files["state.json"] = b"{"
+    assert read(store) == [[[1]], [[2]]]

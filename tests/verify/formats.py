@@ -34,11 +34,12 @@ def made(name: str, tmp_path_factory: pytest.TempPathFactory, case: Case = ONE) 
     if key not in _MADE:
         folder = tmp_path_factory.mktemp("made")
         convert(make(folder / "in", case), folder / "out", to=name, boundary=case.boundary, workers=1)
-        _MADE[key] = _files(folder / "out")
+        _MADE[key] = files_below(folder / "out")
     return _MADE[key]
 
 
-def _files(folder: Path) -> dict[str, bytes]:
+def files_below(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder by path."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 

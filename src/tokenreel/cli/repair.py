@@ -28,7 +28,8 @@ def repair_command(
         str | None,
         typer.Option(
             "--as",
-            help="megatron-v1: a pair that lost its .idx; olmo: a lost .csv.gz; hobbylm-v1: make tables for llm.c shards.",
+            help="megatron-v1: a pair that lost its .idx; olmo: a lost .csv.gz; hobbylm-v1: tables for llm.c shards; "
+            "litdata, mds, levanter: a lost index.",
         ),
     ] = None,
     progress: options.ProgressKind = options.Show.auto,

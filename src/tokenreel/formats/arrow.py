@@ -14,8 +14,10 @@ import numpy as np
 from tokenreel.errors import FormatError
 from tokenreel.formats.arrow_messages import Batch, Walk
 from tokenreel.formats.base import Found
+from tokenreel.formats.indexed import alike, beside
 from tokenreel.formats.loaded import LoadedShard
 from tokenreel.formats.parquet_footer import COLUMNS
+from tokenreel.store import loads_strict
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -26,23 +28,47 @@ if TYPE_CHECKING:
     from tokenreel.store.base import Entry, Reader, Store
 
 FORMAT = "arrow"
+STATE = "state.json"
+"""What datasets keeps beside its files."""
 _SUFFIX = ".arrow"
 
 
 def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
-    """Return the ``.arrow`` files of a listing that have a column of ids, or cannot be read; reads the start of each."""
-    found = []
-    for path in (entry.path for entry in entries if entry.path.endswith(_SUFFIX)):
+    """Return the ``.arrow`` files of a listing that have a column of ids, or cannot be read; reads the start of each.
+
+    Where datasets' ``state.json`` stands beside, its order is theirs, and files that it names count whether they are there or
+    not.
+    """
+    have = [entry.path for entry in entries if entry.path.endswith(_SUFFIX)]
+    named = [path for entry in entries if entry.path.rpartition("/")[2] == STATE for path in _named(store, entry.path)]
+    order = {path: f"{path.rpartition('/')[0]}/{number:012d}" for number, path in enumerate(named)}
+    folders = {path.rpartition("/")[0] for path in have}
+    ours = [path for path in named if path not in have and path.rpartition("/")[0] in folders]
+    others = []
+    for path in have:
         reader = store.reader(path)
         try:
             Walk(reader, COLUMNS)
         except FormatError as error:
-            if error.code == "PQT002":
+            if error.code == "PQT002" and path not in order:
+                others.append(path)
                 continue
         finally:
             reader.close()
-        found.append(Found(FORMAT, path.removesuffix(_SUFFIX), (path,)))
-    return found
+        ours.append(path)
+    ours += alike(others, ours)
+    return [Found(FORMAT, path.removesuffix(_SUFFIX), (path,), order.get(path, "")) for path in ours]
+
+
+def _named(store: Store, state: str) -> list[str]:
+    """Return the files that a ``state.json`` names, in its order; none where it is something else."""
+    try:
+        value = loads_strict(store.read(state), state)
+    except ValueError:
+        return []
+    files = value.get("_data_files") if isinstance(value, dict) else None
+    names = [beside(state, one.get("filename")) for one in files or () if isinstance(one, dict)]
+    return list(dict.fromkeys(name for name in names if name is not None and name.endswith(_SUFFIX)))
 
 
 def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> ArrowShard:  # noqa: ARG001

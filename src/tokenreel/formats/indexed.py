@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,12 +10,13 @@ from tokenreel.errors import StorageError
 from tokenreel.store.base import path_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tokenreel.store.base import Store
 
     T = TypeVar("T")
 
+_DIGITS = re.compile(r"\d+")
 _PARSED: weakref.WeakKeyDictionary[Any, dict[tuple[str, str], tuple[int, Any]]] = weakref.WeakKeyDictionary()
 
 
@@ -45,6 +47,16 @@ def beside(index: str, name: object) -> str | None:
         return path_checked(f"{folder}/{name}" if folder else name, "")
     except StorageError:
         return None
+
+
+def alike(others: Sequence[str], ours: Sequence[str]) -> list[str]:
+    """Return the files among `others` whose names differ from one of `ours` in digits alone: they should be the same.
+
+    >>> alike(["train-00002.parquet", "notes.parquet"], ["train-00001.parquet"])
+    ['train-00002.parquet']
+    """
+    forms = {_DIGITS.sub("#", path) for path in ours}
+    return [path for path in others if _DIGITS.search(path) and _DIGITS.sub("#", path) in forms]
 
 
 def is_count(value: object) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tokenreel.errors import FormatError, require
 from tokenreel.formats.base import Found
+from tokenreel.formats.indexed import alike
 from tokenreel.formats.loaded import LoadedShard
 from tokenreel.formats.parquet_facts import FACTS, facts_of
 from tokenreel.formats.parquet_footer import MAGIC, Footer, check_pages, read_footer
@@ -38,9 +39,10 @@ _KEPT = 3
 def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
     """Return the Parquet files of a listing that have a column of ids, or a footer that cannot be read.
 
-    Cost: the footer of each.
+    A file without such a column counts where its name is another's but for the digits, so that opening it says what is
+    missing. Cost: the footer of each.
     """
-    found = []
+    found, others = [], []
     for path in (entry.path for entry in entries if entry.path.endswith(_SUFFIX)):
         if path.rpartition("/")[2] == DOCUMENTS:
             continue
@@ -51,9 +53,8 @@ def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
             ours = True
         finally:
             reader.close()
-        if ours:
-            found.append(Found(FORMAT, path.removesuffix(_SUFFIX), (path,)))
-    return found
+        (found if ours else others).append(path)
+    return [Found(FORMAT, path.removesuffix(_SUFFIX), (path,)) for path in (*found, *alike(others, found))]
 
 
 def open_file(store: Store, path: str, *, accept: Collection[str] = ()) -> ParquetShard:

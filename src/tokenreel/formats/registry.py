@@ -200,7 +200,8 @@ FORMATS: tuple[Format, ...] = (
         "Arrow files with a column of lists of ids, as datasets saves them",
         "NAME.arrow",
         reads=True,
-        notes="streams and files, not compressed; otherwise as parquet",
+        notes="streams and files, not compressed, lists of one length too; datasets' state.json says which and in what order; "
+        "otherwise as parquet",
         module="tokenreel.formats.arrow",
         opener="open_file",
         writer="tokenreel.formats.arrow_write:open_writer",

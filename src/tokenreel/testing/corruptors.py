@@ -6,9 +6,13 @@ keeps where is its `Anatomy`: found from the files themselves, so that a header,
 
 from __future__ import annotations
 
+import gzip
+import json
 import random
+import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,15 +20,27 @@ if TYPE_CHECKING:
 
     Files = Mapping[str, bytes]
 
+_NUMBER = re.compile(rb"(?<![\w.:<>-])\d+(?![\w.])")
+_OTHER_DTYPE = {
+    b"no_header_tensor:20": b"no_header_tensor:16",
+    b"no_header_tensor:16": b"no_header_tensor:18",
+    b"ndarray:uint16": b"ndarray:uint32",
+    b'"int32"': b'"int64"',
+    b'"int64"': b'"int32"',
+    b"'<u2'": b"'<u4'",
+    b"|2\n": b"|4\n",
+}
+"""Names of dtypes in headers and indices, and another for each that takes other bytes."""
+_DTYPE = re.compile(b"|".join(re.escape(one) for one in _OTHER_DTYPE))
 RECORDS = ("tokenreel.json", "convert.json")
 """Ours; they are left as they are, for they say what was there."""
 
 
 UNSEEN: dict[str, tuple[str, ...]] = {
-    "arrow": (),
+    "arrow": ("flip payload",),
     "datatrove": ("flip payload", "withdrawn shard"),
     "hobbylm-v1": ("flip payload",),
-    "levanter": (),
+    "levanter": ("flip payload",),
     "litdata": ("flip payload",),
     "llmc-v1": ("byte order", "flip payload", "shards of two dtypes", "withdrawn shard"),
     "llmc-v7": ("byte order", "flip payload", "shards of two dtypes", "withdrawn shard"),
@@ -81,6 +97,8 @@ class Anatomy:
     """Files that the shard is made of."""
     sidecars: tuple[str, ...] = ()
     """Files that speak of several shards."""
+    texts: tuple[str, ...] = ()
+    """Files, or parts of the shard, that say counts, offsets and dtypes in words; gzip is undone and done again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +128,7 @@ def corruptions(format_name: str, files: Files, *, other: Files | None = None, s
     yield from _lengths(files, anatomy)
     yield from _flips(files, anatomy, draw)
     yield from _fields(files, anatomy)
+    yield from _texts(files, anatomy, draw)
     yield from _order(files, anatomy)
     yield from _members(format_name, files, anatomy)
     if other is not None:
@@ -139,7 +158,7 @@ def _flips(files: Files, anatomy: Anatomy, draw: random.Random) -> Iterator[Corr
         path, begin, width, entries = anatomy.table
         parts.append(("flip table", path, begin, begin + width * entries))
     for kind, path, begin, end in parts:
-        for _ in range(min(6, end - begin)):
+        for _ in range(min(24 if kind == "flip payload" else 6, end - begin)):
             at, bit = draw.randrange(begin, end), draw.randrange(8)
             data = bytearray(files[path])
             data[at] ^= 1 << bit
@@ -177,6 +196,47 @@ def _put(files: Files, field: Field, value: int) -> dict[str, bytes]:
         field.width, "little"
     )
     return _with(files, field.path, bytes(data))
+
+
+def _texts(files: Files, anatomy: Anatomy, draw: random.Random) -> Iterator[Corruption]:
+    """Numbers, words and bits of files that are text: as headers and tables are damaged elsewhere."""
+    for path in anatomy.texts:
+        packed = path.endswith(".gz")
+        text = gzip.decompress(files[path]) if packed else files[path]
+        begin, end = _said_in_words(text) if path.endswith(".npy") else (0, len(text))
+
+        def put(
+            first: int, last: int, new: bytes, path: str = path, text: bytes = text, packed: bool = packed
+        ) -> dict[str, bytes]:
+            data = text[:first] + new + text[last:]
+            return _with(files, path, gzip.compress(data, mtime=0) if packed else data)
+
+        numbers = [match for match in _NUMBER.finditer(text, begin, end) if len(match[0]) < 19]
+        for match in draw.sample(numbers, min(4, len(numbers))):
+            for value in (1 << 63, (1 << 63) - 1):
+                what = f"{value} for {match[0].decode()} at byte {match.start()} of {path}"
+                yield Corruption("count 2**63", what, put(*match.span(), str(value).encode()))
+        pairs = [(a, b) for a, b in pairwise(numbers) if a[0] != b[0]]
+        for a, b in draw.sample(pairs, min(4, len(pairs))):
+            between = text[a.end() : b.start()]
+            yield Corruption(
+                "swap offsets",
+                f"at bytes {a.start()} and {b.start()} of {path}",
+                put(a.start(), b.end(), b[0] + between + a[0]),
+            )
+        for match in _DTYPE.finditer(text, begin, end):
+            new = _OTHER_DTYPE[match[0]]
+            what = f"{new.decode()} for {match[0].decode()} in {path}"
+            yield Corruption("dtype code", what, put(*match.span(), new))
+        for _ in range(6):
+            at, bit = draw.randrange(begin, end), draw.randrange(8)
+            flipped = bytes([text[at] ^ 1 << bit])
+            yield Corruption("flip header", f"bit {bit} of byte {at} of {path}", put(at, at + 1, flipped))
+
+
+def _said_in_words(data: bytes) -> tuple[int, int]:
+    """Return where the words of a NumPy header are: behind ten bytes, the last two of which say how many."""
+    return 10, 10 + int.from_bytes(data[8:10], "little")
 
 
 def _order(files: Files, anatomy: Anatomy) -> Iterator[Corruption]:
@@ -265,7 +325,8 @@ def _llmc(data: Files) -> Anatomy:
     path = _first(data, ".bin")
     end = len(data[path])
     beside = _beside(data)
-    return Anatomy((path, 1024, end), (path, 0, 12), None, (Field(path, 8, 4),), Field(path, 4, 4), (path,), beside)
+    count, version = (Field(path, 8, 4),), Field(path, 4, 4)
+    return Anatomy((path, 1024, end), (path, 0, 12), None, count, version, (path,), beside, beside)
 
 
 def _raw(data: Files) -> Anatomy:
@@ -276,7 +337,7 @@ def _raw(data: Files) -> Anatomy:
 def _npy(data: Files) -> Anatomy:
     path = _first(data, ".npy")
     begin = 10 + int.from_bytes(data[path][8:10], "little")
-    return Anatomy((path, begin, len(data[path])), (path, 0, begin), members=(path,))
+    return Anatomy((path, begin, len(data[path])), (path, 0, begin), members=(path,), texts=(path,))
 
 
 def _ounce(data: Files) -> Anatomy:
@@ -291,6 +352,7 @@ def _ounce(data: Files) -> Anatomy:
         None,
         (path,),
         _beside(data),
+        _beside(data),
     )
 
 
@@ -298,12 +360,14 @@ def _datatrove(data: Files) -> Anatomy:
     path = _first(data, ".ds")
     members = tuple(p for p in data if p.startswith(path))
     index = path + ".index"
-    return Anatomy((path, 0, len(data[path])), None, (index, 0, 8, len(data[index]) // 8), members=members)
+    table = (index, 0, 8, len(data[index]) // 8)
+    return Anatomy((path, 0, len(data[path])), None, table, members=members, texts=(f"{path}.metadata",))
 
 
 def _olmo(data: Files) -> Anatomy:
     path = _first(data, ".npy")
-    return Anatomy((path, 0, len(data[path])), members=(path, path[:-4] + ".csv.gz"))
+    table = path[:-4] + ".csv.gz"
+    return Anatomy((path, 0, len(data[path])), members=(path, table), texts=(table,))
 
 
 def _offsets(data: Files, suffix: str) -> Anatomy:
@@ -319,18 +383,83 @@ def _offsets(data: Files, suffix: str) -> Anatomy:
         None,
         (path,),
         _beside(data),
+        _beside(data),
     )
 
 
 def _mds(data: Files) -> Anatomy:
-    return _offsets(data, ".mds")
+    found = _offsets(data, ".mds")
+    path, table = found.payload[0], found.table
+    if table is None:
+        return found
+    end = table[1] + table[2] * table[3]  # behind the table stands what the columns are
+    return replace(found, header=(path, end, found.payload[1]))
 
 
 def _litdata(data: Files) -> Anatomy:
     return _offsets(data, ".bin")
 
 
+def _arrow(data: Files) -> Anatomy:
+    """The first batch of a stream: its offsets are the table, its ids the payload, the schema before it the header."""
+    from tokenreel.formats.arrow_messages import Walk
+    from tokenreel.formats.parquet_footer import COLUMNS
+    from tokenreel.store import MemoryStore
+
+    path = _first(data, ".arrow")
+    walk = Walk(MemoryStore({path: data[path]}).reader(path), COLUMNS)
+    begin = walk.at
+    batch = next(walk.batches())
+    width = 8 if walk.column.wide else 4
+    end = batch.ids_at + batch.ids * int(walk.column.dtype[-1])
+    return Anatomy(
+        (path, batch.ids_at, end),
+        (path, 0, batch.offsets_at),
+        (path, batch.offsets_at, width, batch.rows + 1),
+        (Field(path, begin + 4, 4),),
+        members=(path,),
+    )
+
+
+def _parquet(data: Files) -> Anatomy:
+    """The pages of the column of ids are the payload, the footer the header, its length the count."""
+    from tokenreel.formats.parquet_footer import read_footer
+    from tokenreel.store import MemoryStore
+
+    path = _first(data, ".parquet")
+    size = len(data[path])
+    chunk = read_footer(MemoryStore({path: data[path]}).reader(path)).chunks[0]
+    footer = size - 8 - int.from_bytes(data[path][-8:-4], "little")
+    pages = (path, chunk.begin, chunk.begin + chunk.size)
+    return Anatomy(pages, (path, footer, size - 8), None, (Field(path, size - 8, 4),), members=(path,))
+
+
+def _levanter(data: Files) -> Anatomy:
+    """Chunks of ids are the payload, those of the offsets the header; what describes the arrays, and the ledger, is text."""
+    ids = next(path for path in data if "/data/c" in path)
+    name = ids.partition("/data/c")[0]
+    offsets = next(path for path in data if path.startswith(f"{name}/offsets/c"))
+    described = tuple(path for path in data if path.startswith(name) and path.endswith("zarr.json"))
+    members = tuple(path for path in data if path.startswith(f"{name}/"))
+    ledger = _beside(data)
+    # Behind the chunks of a file stands an index of their places, which has a checksum.
+    index = 16 * int(_per_file(data[f"{name}/data/zarr.json"])) + 4
+    # Of a small corpus the beginning of a chunk is ids, and all the rest of it zeros.
+    where = (ids, 0, min(64, len(data[ids]) - index)), (offsets, 0, len(data[offsets]))
+    return Anatomy(*where, members=members, sidecars=ledger, texts=(*ledger, *described))
+
+
+def _per_file(described: bytes) -> int:
+    value = json.loads(described)
+    (outer,) = value["chunk_grid"]["configuration"]["chunk_shape"]
+    (inner,) = value["codecs"][0]["configuration"]["chunk_shape"]
+    return int(outer // inner)
+
+
 _FIND = {
+    "arrow": _arrow,
+    "parquet": _parquet,
+    "levanter": _levanter,
     "megatron": _megatron,
     "llmc": _llmc,
     "hobbylm": _llmc,

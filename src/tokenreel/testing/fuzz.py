@@ -2,12 +2,15 @@
 
 Each file begins as a sound one; bits are flipped, bytes set to the ends of their range, runs cut, doubled or swapped. What a
 reader may do is raise an error of this package, or give arrays. What it may not: any other exception, more memory
-than a limit, more time of the processor than a limit.
+than a limit, more time of the processor than a limit. On Linux the limit of memory is one of address space, which counts what
+compiled code takes as well and costs nothing; elsewhere Python's own allocations are traced.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
+import sys
 import time
 import tracemalloc
 from dataclasses import dataclass, field
@@ -19,10 +22,14 @@ from tokenreel.formats.recognising import recognise, settled
 from tokenreel.store import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 LIMIT_BYTES = 64 << 20
 LIMIT_SECONDS = 5.0
+ROOM_BYTES = 32 << 20
+"""Address space besides, for what allocators keep."""
+WARM = 50
+"""Files that are read before the limit is set: what is imported and reserved by then stays."""
 INTERESTING = (0, 1, 0x7F, 0x80, 0xFF)
 
 
@@ -36,7 +43,7 @@ class Fuzzed:
     failures: list[str] = field(default_factory=list)
     """What went wrong, with the seed and number of the file that shows it."""
     peak: int = 0
-    """The most bytes that reading one file took."""
+    """The most bytes that reading one file took, where allocations are traced."""
 
 
 def fuzz(
@@ -57,41 +64,93 @@ def fuzz(
     (50, [])
     """
     done = Fuzzed()
-    started = not tracemalloc.is_tracing()
-    if started:
-        tracemalloc.start(1)
-    try:
-        for number in range(count):
-            damaged = damage(files, random.Random(f"{seed}:{number}"))  # noqa: S311 (damage, not secrets)
-            _try(done, damaged, f"seed {seed} file {number}", dtype, tuple(accept))
+    names = tuple(accept)
+    with contextlib.suppress(Exception):  # what it imports is imported now
+        read_all(files, dtype=dtype, accept=names)
+    draws = (random.Random(f"{seed}:{number}") for number in range(count))  # noqa: S311 (damage, not secrets)
+    with contextlib.ExitStack() as limits:
+        for number, draw in enumerate(draws):
+            if number == WARM:
+                limits.enter_context(_limited())
+            _try(done, damage(files, draw), f"seed {seed} file {number}", dtype, names)
             if len(done.failures) >= most_failures:
                 break
-    finally:
-        if started:
-            tracemalloc.stop()
     return done
+
+
+@contextlib.contextmanager
+def _limited() -> Iterator[None]:
+    """Limit the address space to what there is, `LIMIT_BYTES` and some room; trace allocations where that cannot be."""
+    if sys.platform != "linux":
+        tracemalloc.start(1)
+        try:
+            yield
+        finally:
+            tracemalloc.stop()
+        return
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm") as file:  # noqa: PTH123 (no file of anybody's)
+        there = int(file.read().split()[0]) * resource.getpagesize()
+    with _system_pool():
+        resource.setrlimit(resource.RLIMIT_AS, (there + LIMIT_BYTES + ROOM_BYTES, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@contextlib.contextmanager
+def _system_pool() -> Iterator[None]:
+    """Let Arrow ask the system for memory, if it is at work: its own pools reserve gigabytes of addresses."""
+    pa = sys.modules.get("pyarrow")
+    if pa is None:
+        yield
+        return
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
 
 
 def _try(done: Fuzzed, damaged: Mapping[str, bytes], name: str, dtype: str | None, accept: tuple[str, ...]) -> None:
     done.tried += 1
     begun = time.process_time()
-    tracemalloc.reset_peak()
-    before = tracemalloc.get_traced_memory()[0]
+    traced = tracemalloc.is_tracing()
+    if traced:
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
     try:
         read_all(damaged, dtype=dtype, accept=accept)
         done.read += 1
-    except TokenreelError:
+    except TokenreelError as error:
         done.refused += 1
+        if _for_memory(error):
+            done.failures.append(f"{name}: asked for more memory than {LIMIT_BYTES >> 20} MiB, and was refused it")
     except MemoryError:
-        done.failures.append(f"{name}: asked for more memory than there is")
+        done.failures.append(f"{name}: asked for more memory than {LIMIT_BYTES >> 20} MiB")
     except Exception as error:  # noqa: BLE001 (any other exception is what is looked for)
         done.failures.append(f"{name}: {type(error).__name__}: {error}"[:300])
-    took, used = time.process_time() - begun, tracemalloc.get_traced_memory()[1] - before
-    done.peak = max(done.peak, used)
+    took = time.process_time() - begun
     if took > LIMIT_SECONDS:
         done.failures.append(f"{name}: {took:.1f} seconds")
-    if used > LIMIT_BYTES:
-        done.failures.append(f"{name}: {used >> 20} MiB")
+    if traced:
+        used = tracemalloc.get_traced_memory()[1] - before
+        done.peak = max(done.peak, used)
+        if used > LIMIT_BYTES:
+            done.failures.append(f"{name}: {used >> 20} MiB")
+
+
+def _for_memory(error: BaseException | None) -> bool:
+    """Return whether an error came of memory that there was not: Arrow's errors are turned into ours."""
+    while error is not None:
+        if isinstance(error, MemoryError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def read_all(files: Mapping[str, bytes], *, dtype: str | None = None, accept: tuple[str, ...] = ()) -> int:
