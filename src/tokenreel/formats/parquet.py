@@ -42,7 +42,8 @@ def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
     A file without such a column counts where its name is another's but for the digits, so that opening it says what is
     missing. Cost: the footer of each.
     """
-    found, others = [], []
+    found: list[str] = []
+    others: list[str] = []
     for path in (entry.path for entry in entries if entry.path.endswith(_SUFFIX)):
         if path.rpartition("/")[2] == DOCUMENTS:
             continue

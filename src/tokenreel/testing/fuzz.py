@@ -122,7 +122,7 @@ def _try(done: Fuzzed, damaged: Mapping[str, bytes], name: str, dtype: str | Non
     traced = tracemalloc.is_tracing()
     if traced:
         tracemalloc.reset_peak()
-        before = tracemalloc.get_traced_memory()[0]
+    before = tracemalloc.get_traced_memory()[0]
     try:
         read_all(damaged, dtype=dtype, accept=accept)
         done.read += 1
