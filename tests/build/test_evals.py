@@ -44,6 +44,15 @@ def test_test_splits_are_never_opened(tmp_path: Path) -> None:
     write(tmp_path / "folder/dev/a.jsonl", {"q": "x"})
     with pytest.raises(SourceError, match="SRC040"):
         load_eval("quiz", tmp_path / "folder", "dev", ["q"])
+    (tmp_path / "far/test_set").mkdir()
+    write(tmp_path / "far/test_set/a.jsonl", {"q": "x"})
+    for link, to in (("one.jsonl", "far/test_set/a.jsonl"), ("evals", "far/test_set")):
+        (tmp_path / link).symlink_to(tmp_path / to)
+        with pytest.raises(SourceError, match="links to"):
+            load_eval("quiz", tmp_path / link if "." in link else tmp_path / link / "a.jsonl", "dev", ["q"])
+    with pytest.raises(SourceError, match="its path is 'evals/test/a.jsonl'"):
+        load_eval("quiz", fine, "dev", ["q"], "evals/test/a.jsonl")
+    assert load_eval("quiz", fine, "dev", ["q"], "/home/me/test-runs/evals/dev.jsonl").items == ["x"]
     table = pa.table({"q": ["x"]}).replace_schema_metadata({"info": json.dumps({"split": "test"})})
     parquet.write_table(table, tmp_path / "hidden.parquet")
     with pytest.raises(SourceError, match="metadata"):

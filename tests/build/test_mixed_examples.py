@@ -15,32 +15,45 @@ import tokenreel
 from tests.build.making import tokenizer_file
 from tests.build.mixed_runs import EVAL, json_of, text
 from tests.build.mixes import PROSE, write_records
+from tokenreel.build.explain import explain
 from tokenreel.cli.main import main
 from tokenreel.config.mixed import load_mixed, mixed_schema, parse_mixed
 from tokenreel.config.recipe import load_recipe
 from tokenreel.formats import Boundary
 from tokenreel.formats.llmc_write import open_writer
 from tokenreel.formats.writing import WriteOptions
+from tokenreel.hashing import sha256_file
 from tokenreel.text import load_tokenizer
 from tokenreel.verify import verify
 
 RECIPES = Path(__file__).parents[2] / "examples/recipes"
-TOKENIZER = ("tokenizer.path=tokenizer.json", "tokenizer.eod=<eod>")
+TOKENIZER = 'tokenizer={path = "tokenizer.json", eod = "<eod>", eod_at = "begin"}'
+FRENCH = (
+    "La nuit était calme et la rivière coulait sous le vieux pont. Personne ne l'avait traversé depuis la crue, et ceux qui "
+    "venaient de l'autre rive devaient marcher une heure pour atteindre la ville qu'ils voyaient de leurs fenêtres. "
+    "Avec de la patience, disait le meunier, l'eau aura trouvé un autre chemin avant que le conseil ne trouve son argent."
+)
+GATED: dict[str, dict[str, Any]] = {
+    "characters": {"text": "too short for any of them"},
+    "repetition": {"text": "\n".join(["again and again the same line of words"] * 30)},
+    "language": {"text": FRENCH},
+    "quality": {"text": PROSE + " And yet nobody liked it.", "int_score": 1},
+}
+"""What each gate drops."""
 
 
 def copied(folder: Path, name: str) -> Path:
+    """Copy a recipe as it is: its paths are relative to it."""
     recipe = folder / name
-    lines = (RECIPES / name).read_text().splitlines()
-    # A tokenizer is a repository or a file: the one key that --set cannot take away.
-    at = lines.index("[tokenizer]")
-    kept = [line for k, line in enumerate(lines) if not (at < k < at + 4 and line.startswith(("repo", "subfolder")))]
-    recipe.write_text("\n".join(kept))
+    recipe.write_bytes((RECIPES / name).read_bytes())
     tokenizer_file(folder)
     return recipe
 
 
-def run(recipe: Path, sets: list[str], capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
-    options = [word for one in (*TOKENIZER, *sets) for word in ("--set", one)]
+def run(
+    recipe: Path, sets: list[str], capsys: pytest.CaptureFixture[str], *more: str, tokenizer: str = TOKENIZER
+) -> dict[str, Any]:
+    options = [word for one in (tokenizer, *sets) for word in ("--set", one)]
     command = ["build", str(recipe), "--out", str(recipe.parent / "out"), "--workers", "2", "--json"]
     status = main([*command, "--progress", "none", *options, *more])
     out = capsys.readouterr()
@@ -61,12 +74,16 @@ def test_ounce100m_builds_from_all_its_sources(tmp_path: Path, capsys: pytest.Ca
     gates = [gate.kind for gate in loaded.gate]
     sets.append(f"gate[{gates.index('language')}].min_score=0.0")
     write_records(tmp_path / "dev.jsonl", [{"question": EVAL}])
+    gated: dict[str, list[str]] = {}
     for number, table in enumerate(loaded.source):
         rows = [{table.text: prose(table.name, k), "int_score": 4} for k in range(12)]
         planted = {"int_score": 4}
         rows.insert(1, dict(rows[0]))
         rows.insert(2, {**planted, table.text: f"{prose(table.name, 100)} {EVAL}"})
         rows.insert(3, {**planted, table.text: ""})
+        gated[table.name] = [gate.kind for gate in loaded.gate if table.name in gate.sources]
+        for at, kind in enumerate(gated[table.name], 4):
+            rows.insert(at, {**planted, **GATED[kind], table.text: GATED[kind]["text"]})
         for k, row in enumerate(rows):
             row |= {key: f"{table.name}/{k}" for key in (table.id, table.url) if key}
         write_records(tmp_path / f"local/{number}.jsonl", rows)
@@ -75,20 +92,33 @@ def test_ounce100m_builds_from_all_its_sources(tmp_path: Path, capsys: pytest.Ca
             f"source[{number}].paths=['local/{number}.jsonl']",
             f"source[{number}].budget={2000 + 100 * (number % 3)}",
         ]
-    said = run(recipe, sets, capsys)
+    said = run(recipe, sets, capsys, tokenizer=TOKENIZER.replace("begin", "end"))
     assert [one["name"] for one in said["sources"]] == [table.name for table in loaded.source]
-    for one in said["sources"]:
+    assert gated["fineweb-edu__sample-10BT"] == ["characters", "repetition", "language", "quality"]
+    for number, one in enumerate(said["sources"]):
         assert one["complete"]
         assert one["tokens_staged"] >= one["budget"]
         assert one["docs_seen"] == one["documents"] + sum(one["dropped"].values())
-        assert one["dropped"].pop("dedup/exact") == 1
-        # Where texts are gated by length the empty one is too short before it is empty.
-        assert sum(one["dropped"].values()) == 1
+        # The copy, the empty document, and one for every gate; each by its own stage.
+        fates = [
+            explain(tmp_path / "out", f"local/{number}.jsonl#{k}")[-1]
+            for k in (1, 3, *range(4, 4 + len(gated[one["name"]])))
+        ]
+        assert (fates[0].stage, fates[0].rule) == ("dedup", "exact")
+        assert (fates[1].stage, fates[1].rule) == ("documents", "empty")
+        for fate, kind in zip(fates[2:], gated[one["name"]], strict=True):
+            assert fate.stage == "gate"
+            assert fate.rule.startswith({"quality": "edu-score"}.get(kind, kind))
+        assert sum(one["dropped"].values()) == len(fates)
     assert said["audit"]["documents_flagged"] == said["audit"]["documents_strong"] == 15
     total = sum(one["documents"] for one in said["splits"].values())
     assert said["splits"]["val"]["documents"] == total // 50
     report = verify(tmp_path / "out", level="full")
     assert (report.status, report.findings) == ("ok", ())
+    # The hash of the card is what the card says; the manifest has that of the file that was used.
+    tokenizer = json_of(tmp_path / "out/manifest.json")["tokenizer"]
+    assert tokenizer["sha256"] == sha256_file(tmp_path / "tokenizer.json")
+    assert "9ca9acddb6525a19" in (RECIPES / "ounce100m.toml").read_text()
     record = json_of(tmp_path / "out/mix.json")
     assert record["assumptions"]["A-O8 merge order"] == "interleave"
     assert set(tokenreel.open(tmp_path / "out").splits) == {"train", "val"}
@@ -185,7 +215,7 @@ def test_mahan_builds_as_a_plain_recipe(tmp_path: Path, capsys: pytest.CaptureFi
         rows = [{"text": prose("m", k), "source": "web" if k % 2 else "wiki"} for k in range(part * 20, part * 20 + 20)]
         write_records(tmp_path / f"text/{part}.jsonl", rows)
     sets = ["split.modulo=5", "source[0].paths=['text/*.jsonl']"]
-    said = run(recipe, sets, capsys)
+    said = run(recipe, sets, capsys, tokenizer='tokenizer={path = "tokenizer.json", eod = "<eod>"}')
     assert sum(one["documents"] for one in said["by_split"].values()) == 40
     report = verify(tmp_path / "out", level="full")
     assert (report.status, report.findings) == ("ok", ())

@@ -7,6 +7,7 @@ A file is refused where its declared split, its path, what a link points to, or 
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,10 +53,12 @@ def load_eval(name: str, path: Path, split: str, fields: Sequence[str], shown: s
     An item is its fields joined with a line feed; lists within a field are joined too. Raises `SourceError`: SRC040 for
     a test split, SRC041 for items without the fields; `StorageError` (STO001).
     """
-    refuse_test(split, path, path)
+    for said, what in ((split, "its split"), (_declared(shown or path.name), "its path")):
+        if is_test(said):
+            raise SourceError("SRC040", f"{what} is {said!r}", path=path)
     files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
     for one in files:
-        refuse_test(split, one, path)
+        refuse_test(one, path)
     items, opened = [], []
     for one in files:
         if one.suffix == ".parquet":
@@ -66,12 +69,24 @@ def load_eval(name: str, path: Path, split: str, fields: Sequence[str], shown: s
     return EvalSet(name, split, items, tuple(opened))
 
 
-def refuse_test(split: str, path: Path, base: Path) -> None:
-    """Raise `SourceError` (SRC040) where a split's name, a path below its base, or a link's target says test."""
+def refuse_test(path: Path, base: Path) -> None:
+    """Raise `SourceError` (SRC040) where a path below its base, or what a link on the way leads to, says test."""
     inside = path.relative_to(base).as_posix() if path != base else path.name
-    for said, what in ((split, "its split"), (inside, "its path"), (Path(path).resolve().name, "what it links to")):
+    plain = Path(os.path.abspath(path))  # noqa: PTH100 (resolve() follows links)
+    # Names that the path itself has are the reader's own folders; those that only a link brings are data.
+    linked = "/".join(part for part in plain.resolve().parts if part not in plain.parts)
+    for said, what in ((inside, "its path"), (linked, "what it links to")):
         if is_test(said):
             raise SourceError("SRC040", f"{what} is {said!r}", path=path)
+
+
+def _declared(shown: str) -> str:
+    """Return what of a declared path may name a split: all of a relative one, of an absolute one the last two names.
+
+    >>> _declared("evals/test/a.jsonl"), _declared("/home/me/test-runs/evals/dev.jsonl")
+    ('evals/test/a.jsonl', 'evals/dev.jsonl')
+    """
+    return "/".join(Path(shown).parts[-2:]) if Path(shown).is_absolute() else shown
 
 
 def _refuse_metadata(path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tokenreel.build.contamination import Words, grams_of, overlap, word_items
 from tokenreel.build.evals import load_eval
+from tokenreel.build.mix_items import Items
 from tokenreel.build.mix_merge import KEPT
 from tokenreel.build.staging_parts import batch_ids
 from tokenreel.corpus.mix_records import AUDIT_FORMAT
@@ -75,10 +76,12 @@ def audit(
     words = Words()
     by_words = table.by == "words"
     grams = [grams_of(*(word_items(one.items, words) if by_words else encode(one.items)), n=table.n) for one in sets]
+    items = [Items.of(one) for one in grams]
     with ThreadPoolExecutor(max(1, workers)) as pool:
         found = list(
             pool.map(
-                lambda k: _of_part(staged, merged, k, grams, words if by_words else None), range(len(staged.parts))
+                lambda k: _of_part(staged, merged, k, grams, items, words if by_words else None),
+                range(len(staged.parts)),
             )
         )
     place = np.full(len(staged), -1, np.int64)
@@ -104,7 +107,7 @@ def audit(
 
 
 def _of_part(
-    staged: Staged, merged: Merged, number: int, grams: Sequence[Grams], words: Words | None
+    staged: Staged, merged: Merged, number: int, grams: Sequence[Grams], items: Sequence[Items], words: Words | None
 ) -> list[list[tuple[int, int, int, float]]]:
     """Return (document, item, first n-gram, share) for every set, of the documents of one part that stay."""
     out: list[list[tuple[int, int, int, float]]] = [[] for _ in grams]
@@ -120,7 +123,7 @@ def _of_part(
                 parts = [words.ids(text, add=False) for text in texts]
                 ids, lengths = np.concatenate(parts), np.array([len(part) for part in parts], np.int64)
             for k, one in enumerate(grams):
-                for row, item, begin, share in overlap(one, ids, lengths).pairs(one):
+                for row, item, begin, share in items[k].pairs(overlap(one, ids, lengths)):
                     document = at + int(stays[row])
                     if merged.why[document] == KEPT:
                         out[k].append((document, item, begin, share))

@@ -28,6 +28,21 @@ class MixReport:
         """Return the report of a mix that is complete."""
         return cls(out, record, built, nothing_to_do)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is no error and may be meant otherwise: one file read twice, a source short of its budget."""
+        said, known = [], dict[str, tuple[str, str]]()
+        for source in self.record["sources"]:
+            for one in source["inputs"] if source["kind"] != "tokens" else ():
+                mine = source["name"], one["path"]
+                first = known.setdefault(one["sha256"], mine) if one["sha256"] else mine
+                if first != mine:
+                    said.append(f"{one['path']} ({source['name']}) holds the same bytes as {first[1]} ({first[0]})")
+            if not source["complete"] and source["budget"] is not None:
+                staged = f"{source['tokens_staged']:,} of {source['budget']:,} tokens"
+                said.append(f"{source['name']}: all of it was read, and its budget was not reached: {staged}")
+        return tuple(said)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         sources = [{key: one[key] for key in _SHOWN} for one in self.record["sources"]]
@@ -41,6 +56,7 @@ class MixReport:
             "sources": sources,
             "audit": self.record["audit"],
             "seconds": round(self.seconds, 3),
+            "warnings": list(self.warnings),
         }
 
     def lines(self) -> list[str]:
@@ -52,10 +68,9 @@ class MixReport:
             lines = [f"{self.out}: {staged}, merged and written in {self.seconds:.1f} s"]
         for one in self.record["sources"]:
             dropped = ", ".join(f"{rule} {count:,}" for rule, count in one["dropped"].items())
-            short = "" if one["complete"] else "; its budget was not reached"
             lines.append(
                 f"{one['name']}: {counted(one['docs_seen'], 'document')} seen, {one['documents']:,} in the mix, "
-                f"{counted(one['tokens'], 'token')}" + (f"; dropped: {dropped}" if dropped else "") + short
+                f"{counted(one['tokens'], 'token')}" + (f"; dropped: {dropped}" if dropped else "")
             )
         for name, split in self.record["splits"].items():
             said = f"{name}: " if name else ""
@@ -69,7 +84,7 @@ class MixReport:
                 f"audit: documents that share an n-gram with an evaluation item: {audit['documents_flagged']:,}, strongly "
                 f"{audit['documents_strong']:,}; removed: {audit['remove']}"
             )
-        return lines
+        return [*(f"warning: {text}" for text in self.warnings), *lines]
 
 
 _SHOWN = (

@@ -13,14 +13,14 @@ import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
-import msgspec
 import numpy as np
 
 from tokenreel.build.choosing import SMALL_BYTES
 from tokenreel.build.lock import absent, build_lock, nothing_left
 from tokenreel.build.mix_audit import audit, load_evals
+from tokenreel.build.mix_config import config_of, require_inputs, require_same
 from tokenreel.build.mix_drops import write_stages
 from tokenreel.build.mix_finish import (
     MixEnding,
@@ -31,7 +31,7 @@ from tokenreel.build.mix_finish import (
     redate,
 )  # fmt: skip
 from tokenreel.build.mix_merge import EVAL, merge
-from tokenreel.build.mix_options import assumptions, steps_said
+from tokenreel.build.mix_options import steps_said
 from tokenreel.build.mix_ounce import write_ounce_manifest
 from tokenreel.build.mix_pages import attribution, mix_plan
 from tokenreel.build.mix_report import MixReport
@@ -43,8 +43,8 @@ from tokenreel.build.mix_write import JOURNAL, MixWriting, write_shards
 from tokenreel.build.pool import STALL_SECONDS
 from tokenreel.build.resume import remove
 from tokenreel.build.rows import assemble, clear
-from tokenreel.build.settings import Settings, first_difference, rule_and_options, tokenizer_record
-from tokenreel.build.staging_run import place_of, plan_digest, stage_all
+from tokenreel.build.settings import Settings, rule_and_options
+from tokenreel.build.staging_run import place_of, stage_all
 from tokenreel.build.staging_settings import choose_mixed, settle_mixed
 from tokenreel.build.text_batches import open_source
 from tokenreel.corpus.documents import DOCUMENTS
@@ -54,7 +54,6 @@ from tokenreel.corpus.mix_records import (
     AUDIT,
     COMPLETE,
     CONFIG,
-    CONFIG_FORMAT,
     MIX_PLAN,
     RECORD,
     RECORD_FORMAT,
@@ -82,12 +81,7 @@ if TYPE_CHECKING:
     from tokenreel.config import Recipe
     from tokenreel.config.mixed import MixedRecipe
 
-MIX_VERSION = 1
 TOKENIZER = "tokenizer"
-_ANOTHER = "build into another folder with --out, or remove this one"
-_FIXED = ("stages", "tokenizer", "layout", "split_rule", "shard_format", "dtype")
-_STAGING = ("normalise", "gate", "tokenizer", "documents", "dedup", "decontaminate", "source")
-"""Tables that staged parts depend on, those of one key before those of many."""
 _OURS = frozenset({STAGE, STAGES, JOURNAL, "receipts", TOKENIZER})
 
 
@@ -154,6 +148,15 @@ def _recorded_date(out: Path) -> str | None:
         return None
 
 
+@runtime_checkable
+class ByStage(Protocol):
+    """Progress that is told which stage begins: stage, merge, audit, write, read again."""
+
+    def stage(self, name: str) -> None:
+        """Hear the stage's name."""
+        ...
+
+
 @dataclass(slots=True)
 class _Mix:
     """One run."""
@@ -178,19 +181,24 @@ class _Mix:
 
     def whole(self) -> MixReport:
         """Build what is not built."""
-        config = self._config()
+        config = config_of(self.recipe, self.settings, self.target, self.rule)
         data = dumps_canonical(config)
-        self._require_same(data)
+        require_same(self.out, data)
         record = completed(self.out, data, self.threads)
         if record is not None:
-            self._same_inputs(record)
+            require_inputs(self.out, self.recipe, self.folder, self.settings, record)
             if self.built_at is not None:
                 redate(self.out, self.built_at)
             self._clear()
             return MixReport.of(self.out, record, nothing_to_do=True)
         # Before anything is written: what is refused leaves nothing.
+        place = place_of(self.recipe, self.folder, self.settings)
+        for table in self.recipe.source:
+            if table.kind == "files":
+                open_source(table, place).inputs()
         sets = load_evals(self.recipe.decontaminate, self.folder) if self.recipe.decontaminate else []
         self.built_at = self.built_at or _recorded_date(self.out)
+        self._stage("stage")
         for name in (COMPLETE, MANIFEST, RECORD, AUDIT):
             remove(self.out / name)
         remove_leftovers(self.out)
@@ -198,6 +206,7 @@ class _Mix:
             write_bytes_atomic(self.out / CONFIG, data)
         sources = self._staged()
         staged = staged_of(sources)
+        self._stage("merge")
         # Keys beyond the limit of memory wait there; what a killed run left of them goes.
         spill = self.out / JOURNAL / "keys"
         shutil.rmtree(spill, ignore_errors=True)
@@ -212,70 +221,11 @@ class _Mix:
         self._clear()
         return MixReport.of(self.out, record, built=sum(source.built for source in sources))
 
-    def _config(self) -> dict[str, Any]:
-        recipe, settings = self.recipe, self.settings
-        table = _every_option(recipe)
-        for key in ("folder", "keep_stage", "chunk_bytes"):
-            del table["output"][key]
-        del table["tokenizer"]["engine"]
-        return {
-            "format": CONFIG_FORMAT,
-            "version": MIX_VERSION,
-            "recipe": table,
-            "stages": {one.name: plan_digest(recipe, one, settings) for one in recipe.source},
-            "tokenizer": tokenizer_record(settings, cast("Recipe", recipe)),
-            "layout": recipe.layout,
-            "split_rule": self.rule.as_dict(),
-            "shard_format": self.target.format,
-            "dtype": self.target.options.dtype,
-            "assumptions": {
-                key: value for key, value in assumptions(recipe, settings).items() if value not in ("", {})
-            },
-        }
-
-    def _require_same(self, now: bytes) -> None:
-        """Raise `ManifestError` (MAN010) where the folder holds the mix of another recipe.
-
-        While it is not finished only what staged parts and names of files depend on has to be the same: a merge that was
-        refused may be asked for in another way.
-        """
-        path = self.out / CONFIG
-        if not path.exists():
-            return
-        both = loads_strict(path.read_bytes(), path), loads_strict(now)
-        said, wanted = both
-        if not (self.out / COMPLETE).exists():
-            said, wanted = ({key: one.get(key) for key in _FIXED} for one in both)
-        different = first_difference(said, wanted)
-        if different is not None and different[0].startswith("stages."):
-            # A hash says nothing to people: what it stands for does.
-            before, after = ({key: one["recipe"].get(key) for key in _STAGING} for one in both)
-            different = first_difference(before, after, "recipe") or different
-        if different is not None:
-            place, before, after = different
-            raise ManifestError("MAN010", f"{place} differs", path=path, expected=before, found=after, hint=_ANOTHER)
-
-    def _same_inputs(self, record: dict[str, Any]) -> None:
-        """Raise `ManifestError` (MAN010) where files that a finished mix was read from are others now."""
-        place = place_of(self.recipe, self.folder, self.settings)
-        for table, said in zip(self.recipe.source, record["sources"], strict=True):
-            if table.kind != "files":
-                continue
-            inputs = open_source(table, place).inputs()
-            known = {one["path"]: one["sha256"] for one in said["inputs"]}
-            there = {one.path: one for one in inputs}
-            changed = [
-                path for path, digest in known.items() if path not in there or sha256_file(there[path].key) != digest
-            ]
-            if changed or len(inputs) != len(known) + said["inputs_not_read"]:
-                found = changed[0] if changed else f"{len(inputs)} inputs"
-                raise _differ(self.out, f"inputs of source {table.name!r} differ", found)
-        if self.recipe.decontaminate is not None:
-            sets = load_evals(self.recipe.decontaminate, self.folder)
-            reports = loads_strict((self.out / AUDIT).read_bytes(), self.out / AUDIT)["evals"]
-            for one, before in zip(sets, reports, strict=True):
-                if [{"path": path, "sha256": digest} for path, digest in one.files] != before["files"]:
-                    raise _differ(self.out, f"files of evaluation set {one.name!r} differ", one.files[0][0])
+    def _stage(self, name: str) -> None:
+        """Tell progress that shows stages which one begins."""
+        hears: Any = self.progress
+        if isinstance(hears, ByStage):
+            hears.stage(name)
 
     def _staged(self) -> list[StagedSource]:
         last: dict[str, tuple[int, int]] = {}
@@ -305,6 +255,7 @@ class _Mix:
         table = self.recipe.decontaminate
         if table is None:
             return None
+        self._stage("audit")
         found = audit(staged, merged, table, sets, self._encode, self.threads)
         if table.remove != "none":
             merged.remove(found.flagged if table.remove == "flagged" else found.strong, EVAL)
@@ -341,7 +292,16 @@ class _Mix:
         mix = MixWriting(
             out, staged, target.writing, target.options, self.settings.eod_id, target.lead, plan, hidden, target.inside
         )
-        written = write_shards(mix, shards, self.threads)
+        self._stage("write")
+        total = sum(int(staged.lengths[shard.documents].sum(dtype=np.int64)) for shard in shards)
+        width, done = np.dtype(target.options.dtype).itemsize, [0]
+
+        def count(tokens: int) -> None:
+            done[0] += tokens
+            if self.progress is not None:
+                self.progress(done[0] * width, total * width, done[0])
+
+        written = write_shards(mix, shards, self.threads, count)
         extra = self._tables(shards, written)
         tokenizer = dict(config["tokenizer"])
         files = [*extra, *self._tokenizer_file()]
@@ -369,6 +329,7 @@ class _Mix:
         facts = source_facts(sources, staged, merged, shards, written)
         files += self._pages(facts, config)
         stages = write_stages(out, staged, merged, shards, checked.reasons if checked is not None else {})
+        self._stage("read again")
         manifest = manifest_of(ending, recognised(ending))
         entries = [
             {"path": name, "bytes": (out / name).stat().st_size, "sha256": sha256_file(out / name)}
@@ -443,17 +404,6 @@ class _Mix:
         shutil.rmtree(self.out / JOURNAL, ignore_errors=True)
         if not self.recipe.output.keep_stage:
             shutil.rmtree(self.out / STAGE, ignore_errors=True)
-
-
-def _differ(out: Path, what: str, found: str) -> ManifestError:
-    return ManifestError("MAN010", what, path=out / RECORD, found=found, hint=_ANOTHER)
-
-
-def _every_option(value: Any) -> Any:
-    """Return a recipe's table with every key, those that were left out too."""
-    if isinstance(value, msgspec.Struct):
-        return {name: _every_option(getattr(value, name)) for name in value.__struct_fields__}
-    return [_every_option(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _below(finished: Any, folder: str) -> Any:

@@ -37,7 +37,9 @@ def stage_input(
     try:
         return _stage(job, staging, encoder, tick)
     except TokenreelError as error:
-        # Which source it was, also where the error is about a file or a server.
+        # Which source it was, also where the error is about a file or a server; and which file, where it is about a document.
+        if "document" in error.where and error.where.get("path") in (None, staging.name):
+            error.where = {**error.where, "path": job.input.path}
         error.where.setdefault("shard", job.part)
         raise
 

@@ -30,6 +30,7 @@ class Progress:
     as_json: bool = False
     _began: float = field(default_factory=time.monotonic)
     _shown: float = 0.0
+    _stage: str = ""
     _bar: Any = None
     _task: Any = None
 
@@ -60,6 +61,14 @@ class Progress:
         self._task = self._bar.add_task(self.title, total=None, facts="")
         self._bar.start()
 
+    def stage(self, name: str) -> None:
+        """Say that another stage begins; totals and the time that is left are those of the stage."""
+        self._stage, self._began, self._shown = name, time.monotonic(), 0.0
+        if self._bar is not None:
+            self._bar.reset(self._task, description=f"{self.title}: {name}", total=None, facts="")
+        elif self.kind == "json":
+            note(json.dumps({"progress": self.title, "stage": name}))
+
     def __call__(self, done: int, total: int | None, tokens: int = 0) -> None:
         """Show running totals: bytes done, bytes in all (None: unknown), tokens written or read."""
         now = time.monotonic()
@@ -77,6 +86,7 @@ class Progress:
             left = None if not total or not done else round(seconds * (total - done) / done, 1)
             event = {
                 "progress": self.title,
+                **({"stage": self._stage} if self._stage else {}),
                 "bytes": done,
                 "total_bytes": total,
                 "tokens": tokens,
