@@ -148,7 +148,7 @@ def judge_all(gates: Sequence[Gate], documents: GateInput) -> list[Verdict]:
     """
     alive = np.arange(len(documents))
     found: list[Verdict] = []
-    for gate in gates:
+    for number, gate in enumerate(gates):
         if not len(alive):
             break
         verdicts = gate.judge(documents)
@@ -158,7 +158,8 @@ def judge_all(gates: Sequence[Gate], documents: GateInput) -> list[Verdict]:
         found += [Verdict(int(alive[one.row]), one.rule, one.value) for one in verdicts]
         stays = np.ones(len(alive), np.bool_)
         stays[gone] = False
-        documents = documents.take(np.flatnonzero(stays))
+        if number + 1 < len(gates):
+            documents = documents.take(np.flatnonzero(stays))
         alive = alive[stays]
     return sorted(found, key=lambda one: one.row)
 

@@ -188,7 +188,9 @@ class _Rows:
         self._mix, self._shard = mix, shard
         self._schema = documents_schema()
         self._hasher = RowsHasher()
-        file = stack.enter_context(atomic_write(rows_path(mix.out, f"{shard.number:06d}", shard.split or "all")))
+        file = stack.enter_context(
+            atomic_write(rows_path(mix.out, f"{shard.number:06d}", shard.split or "all"), durable=False)
+        )
         self._writer = stack.enter_context(pa.ipc.new_stream(file, self._schema))
 
     def add(self, documents: npt.NDArray[np.int32], lengths: npt.NDArray[np.int64]) -> Any:

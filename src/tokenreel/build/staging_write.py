@@ -45,7 +45,8 @@ class ArrowWriter:
         import pyarrow as pa
 
         self._schema = kind
-        self._file = _Hashed(stack.enter_context(atomic_write(path)))
+        # A part is taken up again only where its receipt's hash fits.
+        self._file = _Hashed(stack.enter_context(atomic_write(path, durable=False)))
         self._writer = pa.ipc.new_file(self._file, kind)
         self._waiting: list[Any] = []
         self._rows = self._tokens = 0
@@ -92,10 +93,22 @@ class ArrowWriter:
     def _write(self, table: Any) -> None:
         import pyarrow as pa
 
-        # Through take: buffers then hold these rows alone, whatever they were cut from.
-        whole = table.take(np.arange(table.num_rows)).combine_chunks()
-        for batch in whole.to_batches():
-            self._writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
+        # Through take: buffers then hold these rows alone, whatever they were cut from. Ids are cut by hand.
+        names = [name for name in self._schema.names if name != "ids"]
+        whole = table.select(names).take(np.arange(table.num_rows)).combine_chunks()
+        columns = {name: whole.column(name).chunk(0) for name in names}
+        if self._by_tokens:
+            ids = table.column("ids").chunk(0)
+            offsets = np.asarray(ids.offsets)
+            values = np.asarray(ids.values)[offsets[0] : offsets[-1]]
+            # Arrow writes whole words of 8 bytes, with what stands behind an odd number of ids.
+            values = values.copy() if len(values) % 2 else values
+            columns["ids"] = pa.ListArray.from_arrays(
+                pa.array(offsets - offsets[0]), pa.array(values, pa.uint32()), type=ids.type
+            )
+        self._writer.write_batch(
+            pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
+        )
 
 
 class _Hashed:

@@ -19,11 +19,12 @@ NAME_BYTES = 255
 
 
 @contextlib.contextmanager
-def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_write(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[BinaryIO]:
     """Yield a binary file that becomes `path` when the block ends well, and leaves nothing when it does not.
 
     Raises `StorageError` (STO003) for anything the operating system refuses (a full disk, a read-only folder). An error
-    of the block about another file passes as it is. Folders on the way are made, and stay.
+    of the block about another file passes as it is. Folders on the way are made, and stay. Without `durable` the disk is
+    not waited for: for temporaries whose hash is compared before they are taken up again after a crash.
     """
     target = Path(path)
     temporary = temporary_name(target)
@@ -32,7 +33,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with open(temporary, "xb") as file:  # noqa: PTH123
             yield cast("BinaryIO", file)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         commit(temporary, target)
     except StorageError:
         raise
