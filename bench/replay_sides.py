@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -73,38 +73,45 @@ def _measured(work: Any) -> dict[str, float]:
     }
 
 
-def join_tokenreel(folder: str, count: int) -> dict[str, float]:
-    """Spill by top bits, match part by part, count the rows found."""
+def join_tokenreel(folder: str, count: int, threads: int = 2) -> dict[str, float]:
+    """Spill by top bits, match part by part; pairs counted, both row numbers summed."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    from tokenreel.build.id_matching import match
+    from tokenreel.build.id_matching import each_part, match
     from tokenreel.build.id_spill import IdSpill, ids_of, parts_for
 
     def fill(spill: Any, path: Path) -> None:
+        # Group by group: an iterator over a whole file keeps all that it gave.
         with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=1 << 18):
-                column = batch.column("id")
-                data = np.frombuffer(column.buffers()[1], np.uint8)
-                ids = data[column.offset * 16 :][: 16 * len(column)].view(">u8").reshape(-1, 2).astype(np.uint64)
-                spill.add(ids, batch.column("row").to_numpy().astype(np.uint64))
+            for group in range(file.num_row_groups):
+                for batch in file.iter_batches(batch_size=1 << 16, row_groups=[group], use_threads=False):
+                    column = batch.column("id")
+                    data = np.frombuffer(column.buffers()[1], np.uint8)
+                    ids = data[column.offset * 16 :][: 16 * len(column)].view(">u8").reshape(-1, 2).astype(np.uint64)
+                    spill.add(ids, batch.column("row").to_numpy().view(np.uint64))
 
     def work() -> int:
-        root, hits = Path(folder), 0
-        parts = parts_for(count, 1 << 25)
-        pool = pa.default_memory_pool()
+        root = Path(folder)
+        parts = parts_for(count)
         with IdSpill(parts, root) as wanted, IdSpill(parts, root) as there:
-            fill(wanted, root / "wanted.parquet")
-            fill(there, root / "there.parquet")
-            pool.release_unused()
-            for number in range(parts):
+            with ThreadPoolExecutor(threads) as pool:
+                sides = (wanted, root / "wanted.parquet"), (there, root / "there.parquet")
+                list(pool.map(lambda side: fill(*side), sides))
+            pa.default_memory_pool().release_unused()
+
+            def part(number: int) -> tuple[int, int, int]:
                 one, other = wanted.part(number), there.part(number)
                 found = match(ids_of(one), ids_of(other))
-                hits += int((found >= 0).sum())
-        return hits
+                hit = np.flatnonzero(found >= 0)
+                return len(hit), int(one["value"][hit].sum()), int(other["value"][found[hit]].sum())
+
+            return sum(hits for hits, *_ in each_part(parts, part, threads))
 
     warm = np.zeros((2, 2), np.uint64)
-    match(warm, warm)
+    match(warm, warm), match(warm, warm[:1])
+    with IdSpill(1) as spill:
+        spill.add(warm, [0, 1])
     return _measured(work)
 
 

@@ -6,13 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
+import tokenizers
 
 from tests.cli.command import run
 from tests.replay.made import make
 from tokenreel.errors import ReplayError
+from tokenreel.formats.base import Boundary
 from tokenreel.replay.buckets import bucket_id, bucket_name, bucket_named, quality_bucket
-from tokenreel.replay.metadata import parse_manifest
-from tokenreel.replay.tokens import split_text
+from tokenreel.replay.metadata import TokenPolicy, parse_manifest, parse_mix
+from tokenreel.replay.streams import Stream, run_file
+from tokenreel.replay.tokens import split_text, tokeniser
+from tokenreel.text import load_tokenizer, tokenizer_from_bytes
 from tokenreel.text.normalise import Normaliser, text_id
 
 GOLDEN = Path(__file__).parents[1] / "golden/replay"
@@ -128,6 +132,65 @@ def test_a_document_without_a_bucket_stops_the_build(tmp_path: Path) -> None:
     assert ran.status == 1
     assert ran.json["error"]["code"] == "RPL006"
     assert not (tmp_path / "o/manifest.json").exists()
+
+
+def test_mixtures_of_others_are_read() -> None:
+    mix = parse_mix(
+        {
+            "train_weights": [[0, {"c00q1": 0.5, "tail": 0.5}], [127_500, {"tail": 1.0}]],
+            "tail_buckets": ["c00q0", 4],
+            "mixture_block_size": 49_152,
+            "shuffle": {"io_block_size": 256, "window_blocks": 512, "perm_type": "feistel"},
+        }
+    )
+    assert [(phase.update, phase.weights) for phase in mix.phases] == [
+        (0, {"c00q1": 0.5, "tail": 0.5}),
+        (127_500, {"tail": 1.0}),
+    ]
+    assert (mix.tail, mix.block) == ([0, 4], 49_152)
+    text = run_file([Stream(1, 10, 10_000, 11)], mix, Boundary((), (7,)))
+    assert 'shuffle = { kind = "block", io_block = 256, window_blocks = 512, permutation = "feistel" }' in text
+    assert "1 of 11 documents were not found; not here, of the mixture: c00q0, c00q4" in text
+
+
+def small_tokenizer(*, adds_bos: bool) -> object:
+    vocab = {"<s>": 0, "</s>": 1, "[UNK]": 2, "hi": 3, "there": 4}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab, unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    made.add_special_tokens(["<s>", "</s>"])
+    if adds_bos:
+        made.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return tokenizer_from_bytes(made.to_str().encode(), name="small")
+
+
+@pytest.mark.parametrize(
+    ("policy", "adds_bos", "ids"),
+    [
+        ({"bos": "none", "eos": "none"}, True, [3, 4]),
+        ({"bos": "none", "eos": "id"}, True, [3, 4, 1]),
+        ({"bos": "id", "eos": "id"}, False, [0, 3, 4, 1]),
+        ({"bos": "string", "eos": "string"}, False, [0, 3, 4, 1]),
+        ({"bos": "probe", "eos": "id"}, True, [0, 3, 4, 1]),
+        ({"bos": "probe", "eos": "none"}, False, [0, 3, 4]),
+    ],
+)
+def test_policies_of_beginnings_and_ends(policy: dict[str, str], adds_bos: bool, ids: list[int]) -> None:
+    made = tokeniser(small_tokenizer(adds_bos=adds_bos), TokenPolicy(**policy))
+    probed = {"probe": "id" if adds_bos else "string"}
+    assert made.policy.bos == probed.get(policy["bos"], policy["bos"])
+    found, lengths = made.encode(["hi there", "hi"])
+    assert found[: lengths[0]].tolist() == ids
+    assert lengths.tolist() == [len(ids), len(ids) - 1]
+
+
+def test_tokens_spelled_in_a_text() -> None:
+    spelled = "a<|endoftext|>"
+    for said, length in (("text", len(spelled) + 1), ("special", 3)):
+        policy = TokenPolicy(special_in_text=said)
+        made = tokeniser(load_tokenizer("bytes"), policy, eos="<|endoftext|>")
+        assert made.encode([spelled])[1].tolist() == [length]
+    with pytest.raises(ReplayError, match="RPL040"):
+        tokeniser(load_tokenizer("bytes"), TokenPolicy(special_in_text="maybe"))
 
 
 def test_long_texts_are_cut_as_pipelines_cut_them() -> None:

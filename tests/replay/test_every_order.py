@@ -3,13 +3,55 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.feed.jobs import ORDERS, made_order, write_data
+from tests.feed.jobs import ORDERS, ROW, SAMPLES, order_over, order_tables, write_data
 from tokenreel.index.assemble import Assembled
+from tokenreel.pack.packed_policy import POLICIES
 from tokenreel.spans import Flag
+
+# A flat plan knows no documents: it says so when it is asked for one.
+MORE = (*ORDERS, "nested", "nested-twice", "levanter-packed", *(f"packed-{one}" for one in POLICIES if one != "flat"))
+
+
+def tables(samples: int) -> dict[str, Any]:
+    """Every order of the feeds' proofs, mixtures of mixtures and of packed rows, and more ways to pack."""
+    made = order_tables(samples)
+    windows = {"kind": "windows", "corpus": "code", "row_tokens": ROW, "seed": 5}
+
+    def packed(policy: str) -> dict[str, Any]:
+        split = policy in ("bestfit", "firstfit", "one-per-row", "crop", "levanter-greedy")
+        oversize = {"oversize": "split"} if split else {}
+        return {"kind": "packed", "corpus": "web", "row_tokens": ROW, "policy": policy, **oversize}
+
+    def mixed(*orders: dict[str, Any]) -> dict[str, Any]:
+        component = [
+            {"name": f"c{k}", "weight": 1.0 + k, "at_end": "repeat", "order": order} for k, order in enumerate(orders)
+        ]
+        return {"kind": "mix", "samples": samples, "block": 8, "component": component}
+
+    inner = mixed(windows, packed("bestfit"))
+    return {
+        **made,
+        "nested": mixed(inner, made["stream"]),
+        "nested-twice": mixed(mixed(inner, made["windows"]), made["megatron"]),
+        **{f"packed-{one}": packed(one) for one in POLICIES},
+        "levanter-packed": {
+            "kind": "levanter", "row_tokens": ROW, "block": 4, "stop": "all_exhausted",
+            "component": [
+                {"name": "a", "weight": 0.7, "order": packed("levanter-greedy")},
+                {"name": "b", "weight": 0.3, "order": {**packed("levanter-greedy"), "corpus": "code"}},
+            ],
+        },
+    }  # fmt: skip
+
+
+def made_order(folder: Path, name: str, samples: int = SAMPLES) -> Assembled:
+    return order_over(folder, tables(samples)[name])
+
 
 Pieces = set[tuple[int, int, int, int]]
 
@@ -33,7 +75,7 @@ def located(made: Assembled, number: int, documents: list[int]) -> Pieces:
     )
 
 
-@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("name", MORE)
 def test_every_document_is_located_where_it_is_read_and_nowhere_else(tmp_path: Path, name: str) -> None:
     made = made_order(write_data(tmp_path), name)
     for number, corpus in enumerate(made.corpora):
@@ -42,7 +84,7 @@ def test_every_document_is_located_where_it_is_read_and_nowhere_else(tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("name", MORE)
 def test_ten_thousand_documents_are_found_in_the_samples_named(tmp_path: Path, name: str) -> None:
     samples = 4000
     made = made_order(write_data(tmp_path, samples), name, samples)

@@ -8,18 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyarrow import parquet
 
 import tokenreel
 from tests.cli.command import run
 from tests.replay.made import Made, expected_ids, make
-from tokenreel.build.id_matching import match
 from tokenreel.replay import metadata
 from tokenreel.replay.buckets import bucket_name, bucket_named
 from tokenreel.replay.files import read_batches, rows_of
-from tokenreel.replay.join import JoinPlan, join
+from tokenreel.replay.join import Joined, JoinPlan, join
 from tokenreel.store import LocalStore
 from tokenreel.testing.hub_server import HubServer, Repository
 
@@ -29,7 +26,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return make(tmp_path_factory.mktemp("join"))
 
 
-def joined(made: Made, out: Path | None, plan: JoinPlan) -> object:
+def joined(made: Made, out: Path | None, plan: JoinPlan) -> Joined:
     store = LocalStore(made.index)
     return join(store, metadata.read_manifest(store), metadata.read_sources(store), plan, out)
 
@@ -183,24 +180,35 @@ def test_a_mixture_of_phases_becomes_levanters_order(made: Made, tmp_path: Path)
     assert (facts["level"] == "approximate") == bool(used & doubtful)
 
 
-keys = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60)
+def test_sources_at_addresses(made: Made, tmp_path: Path) -> None:
+    """A source without a repository is read from its addresses; one of them asks for terms."""
+    files = {path.relative_to(made.upstream).as_posix(): path.read_bytes() for path in made.upstream.rglob("*.*")}
+    with HubServer({"me/web": files, "me/books": Repository(files, gated=True)}) as hub:
+        table = json.loads((made.index / "sources.json").read_text())
+        for source in table["sources"]:
+            name = source["source_id"]
+            where = "me/books" if name == "books" else "me/web"
+            base = f"{hub.url}/datasets/{where}/resolve/main/org/{name}/data"
+            source.pop("repository")
+            source["urls"] = [f"{base}/a.jsonl", f"{base}/b.parquet"]
+        store = LocalStore(made.index)
+        sources = metadata.parse_sources(table)
+        found = join(store, metadata.read_manifest(store), sources, JoinPlan(online=True), None)
+    states = {name: counts.state for name, counts in found.by_source.items()}
+    assert states == {"web": "read", "code": "read", "books": "needs terms"}
+    assert found.by_source["code"].hits == found.by_source["code"].wanted
+    assert found.by_source["books"].missing == 0
 
 
-@settings(max_examples=60, deadline=None)
-@given(keys, keys, st.booleans())
-def test_matching_is_a_dictionary(wanted: list[tuple[int, int]], there: list[tuple[int, int]], spread: bool) -> None:
-    scale = 0x3FFF_FFFF_FFFF_FFFF if spread else 1
-    one = np.array([(a * scale, b) for a, b in wanted], dtype=np.uint64).reshape(-1, 2)
-    other = np.array([(a * scale, b) for a, b in there], dtype=np.uint64).reshape(-1, 2)
-    first: dict[tuple[int, int], int] = {}
-    for row, key in enumerate(there):
-        first.setdefault(key, row)
-    assert match(one, other).tolist() == [first.get(key, -1) for key in wanted]
+def test_row_groups_are_cut_by_bytes(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokenreel.replay import emit, text_spill
 
-
-def test_matching_many_parts() -> None:
-    rng = np.random.default_rng(7)
-    other = rng.integers(0, 1 << 63, (60_000, 2), dtype=np.uint64)
-    order = rng.permutation(60_000)
-    assert match(other[order], other).tolist() == order.tolist()
-    assert (match(other + np.uint64(1), other) < 0).sum() > 59_990
+    monkeypatch.setattr(emit, "GROUP_BYTES", 300)
+    monkeypatch.setattr(emit, "WAITING", 7)
+    monkeypatch.setattr(text_spill, "BUFFER_BYTES", 500)
+    found = joined(made, tmp_path, JoinPlan(root=made.upstream, threads=1))
+    read = [row for name in found.files for row in parquet.read_table(tmp_path / name).to_pylist()]
+    assert [(row["text"], row["bucket_id"], row["source_id"]) for row in read] == [
+        (text, bucket, source) for source, text, bucket in made.rows
+    ]
+    assert parquet.ParquetFile(tmp_path / found.files[0]).num_row_groups > 3

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tokenreel.errors import ReplayError, require
 from tokenreel.hashing import sha256_file
 from tokenreel.replay import metadata as meta
-from tokenreel.replay.files import batch_of, file_name, index_schema, read_batches
+from tokenreel.replay.files import ROWS, batch_of, file_name, index_schema, read_batches
 from tokenreel.store import LocalStore
 from tokenreel.store.atomic import atomic_write, remove_leftovers, write_bytes_atomic
 
@@ -151,20 +151,32 @@ def _task(
             pa.PythonFile(file, mode="w"), schema, compression="zstd", use_dictionary=["source_id", "bucket_id"]
         ) as writer,
     ):
+        held: list[Any] = []
         for batch in batches:
             buckets = assignments.of(first + seen, batch)
             keep = [k for k, one in enumerate(batch.ids) if one is not None]
             sources = [batch.sources[k] for k in keep]
             chosen = [buckets[k] for k in keep]
             ids = [one for one in batch.ids if one is not None]
-            writer.write_batch(
-                batch_of(sources, ids, chosen).cast(schema) if ids else batch_of([], [], []).cast(schema)
-            )
+            held.append(batch_of(sources, ids, chosen))
             by_source.update(sources)
             by_bucket.update(chosen)
             rows += len(ids)
             seen += len(batch.ids)
+            if sum(one.num_rows for one in held) >= ROWS:
+                _write_group(writer, held, schema)
+        _write_group(writer, held, schema)
     return _Made(_described(path, task, rows), by_source, by_bucket, seen)
+
+
+def _write_group(writer: Any, held: list[Any], schema: Any) -> None:
+    """Write what is held as one row group, and hold no more."""
+    import pyarrow as pa
+
+    rows = pa.Table.from_batches(held, index_schema()).cast(schema)
+    if rows.num_rows:
+        writer.write_table(rows, row_group_size=rows.num_rows)
+    held.clear()
 
 
 def _described(path: Path, task: int, rows: int) -> meta.IndexFile:

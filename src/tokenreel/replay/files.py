@@ -22,6 +22,7 @@ COLUMNS = ("source_id", "document_id", "bucket_id")
 FOLDER = "index"
 ROWS = 1 << 16
 """Rows of a batch and of a row group."""
+GROUP_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,9 +32,16 @@ class Rows:
     source: npt.NDArray[np.int32]
     """Number in `sources`."""
     sources: tuple[str, ...]
-    ids: npt.NDArray[np.uint64]
-    """(rows, 2): high and low half of each 128-bit id."""
+    words: npt.NDArray[np.uint64]
+    """The bytes of all ids, two words each as they lie in the file: most significant byte first."""
     bucket: npt.NDArray[np.int32]
+
+    @property
+    def ids(self) -> npt.NDArray[np.uint64]:
+        """Return (rows, 2): high and low half of each 128-bit id."""
+        import numpy as np
+
+        return self.words.view(">u8").reshape(-1, 2).astype(np.uint64)
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -75,20 +83,46 @@ def batch_of(sources: Sequence[str], ids: Sequence[bytes], buckets: npt.ArrayLik
 
 
 def read_batches(store: Store, path: str, columns: Sequence[str] = COLUMNS) -> Iterator[Any]:
-    """Yield a file's rows as Arrow batches; raises `ReplayError` (RPL016) for another schema or broken bytes."""
+    """Yield a file's rows as Arrow batches, sources as dictionaries; about `GROUP_ROWS` rows are held at once.
+
+    Raises `ReplayError` (RPL016) for another schema or broken bytes.
+    """
     pa = require("pyarrow", extra="build")
-    parquet = require("pyarrow.parquet", extra="build")
     reader = store.reader(path)
     try:
-        with parquet.ParquetFile(pa.PythonFile(StoreFile(reader), mode="r")) as file:
-            check_schema(file.schema_arrow, path)
-            yield from file.iter_batches(batch_size=ROWS, columns=list(columns))
+        yield from batches_of(pa.PythonFile(StoreFile(reader), mode="r"), path, columns)
+    finally:
+        reader.close()
+
+
+def batches_of(source: Any, path: str, columns: Sequence[str] = COLUMNS) -> Iterator[Any]:
+    """Yield the rows of an open Parquet file as `read_batches` does; `source` is what Arrow can read from."""
+    pa = require("pyarrow", extra="build")
+    parquet = require("pyarrow.parquet", extra="build")
+    try:
+        metadata = parquet.read_metadata(source)
+        check_schema(metadata.schema.to_arrow_schema(), path)
+        with parquet.ParquetFile(source, metadata=metadata, read_dictionary=["source_id"]) as file:
+            for groups in _groups(metadata):
+                yield from file.iter_batches(ROWS, row_groups=groups, columns=list(columns), use_threads=False)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and hasattr(error, "code"):
             raise
         raise ReplayError("RPL016", f"cannot be read: {str(error).splitlines()[0]}", path=path) from error
-    finally:
-        reader.close()
+
+
+def _groups(metadata: Any) -> Iterator[list[int]]:
+    """Yield runs of row groups of about `GROUP_ROWS` rows: what one iterator gives stays in memory until its end."""
+    run: list[int] = []
+    rows = 0
+    for group in range(metadata.num_row_groups):
+        run.append(group)
+        rows += metadata.row_group(group).num_rows
+        if rows >= GROUP_ROWS:
+            yield run
+            run, rows = [], 0
+    if run:
+        yield run
 
 
 def check_schema(found: Any, path: str) -> None:
@@ -121,39 +155,51 @@ def rows_of(batch: Any, path: str, first: int = 0) -> Rows:
         if batch.column(name).null_count:
             row = int(np.asarray(batch.column(name).is_null()).argmax())
             raise ReplayError("RPL017", f"{name} is null", path=path, document=first + row)
-    text = batch.column("source_id").cast(pa.string()) if batch.num_rows else pa.array([], pa.string())
-    coded = text.dictionary_encode()
-    source = np.asarray(coded.indices.to_numpy(zero_copy_only=False), dtype=np.int32)
-    bucket = np.asarray(batch.column("bucket_id").to_numpy(zero_copy_only=False), dtype=np.int64)
-    return Rows(
-        source, tuple(coded.dictionary.to_pylist()), _ids(batch.column("document_id"), path, first), _narrow(bucket)
-    )
+    source, names = _coded(batch.column("source_id"))
+    bucket = batch.column("bucket_id")
+    if pa.types.is_dictionary(bucket.type):
+        bucket = bucket.dictionary_decode()
+    numbers = bucket.to_numpy(zero_copy_only=False)
+    if numbers.dtype != np.int32:
+        numbers = np.clip(numbers.astype(np.int64), -1, 1 << 30).astype(np.int32)
+    return Rows(source, names, _words(batch.column("document_id"), path, first), numbers)
 
 
-def _narrow(bucket: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+def _coded(column: Any) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
+    """Return a column of sources as numbers and names."""
     import numpy as np
+    import pyarrow as pa
 
-    return np.clip(bucket, -1, 1 << 30).astype(np.int32)
+    if not len(column):
+        return np.empty(0, dtype=np.int32), ()
+    if not pa.types.is_dictionary(column.type):
+        column = column.cast(pa.string()).dictionary_encode()
+    names = column.dictionary.cast(pa.string()).to_pylist()
+    return np.asarray(column.indices.to_numpy(zero_copy_only=False), dtype=np.int32), tuple(names)
 
 
-def _ids(column: Any, path: str, first: int) -> npt.NDArray[np.uint64]:
+def _words(column: Any, path: str, first: int) -> npt.NDArray[np.uint64]:
     import numpy as np
     import pyarrow as pa
 
     rows = len(column)
-    if not pa.types.is_fixed_size_binary(column.type):
-        wide = column.cast(pa.large_binary())
-        offsets = np.frombuffer(wide.buffers()[1], "<i8")[wide.offset : wide.offset + rows + 1] if rows else np.zeros(1)
-        sizes = np.diff(offsets)
-        if bool((sizes != 16).any()):
-            row = int((sizes != 16).argmax())
-            found = f"{int(sizes[row])} bytes"
-            raise ReplayError("RPL017", path=path, document=first + row, expected="16 bytes", found=found)
-        data = np.frombuffer(wide.buffers()[2], np.uint8)[int(offsets[0]) : int(offsets[-1])] if rows else b""
-    else:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if not rows:
+        return np.empty(0, dtype=np.uint64)
+    if pa.types.is_fixed_size_binary(column.type):
         begin = column.offset * 16
-        data = np.frombuffer(column.buffers()[1], np.uint8)[begin : begin + 16 * rows] if rows else b""
-    return np.frombuffer(np.ascontiguousarray(data) if rows else b"", ">u8").reshape(-1, 2).astype(np.uint64)
+        return np.frombuffer(column.buffers()[1], np.uint8)[begin : begin + 16 * rows].view(np.uint64)
+    wide = column.cast(pa.large_binary())
+    offsets = np.frombuffer(wide.buffers()[1], "<i8")[wide.offset : wide.offset + rows + 1]
+    sizes = np.diff(offsets)
+    if bool((sizes != 16).any()):
+        row = int((sizes != 16).argmax())
+        raise ReplayError(
+            "RPL017", path=path, document=first + row, expected="16 bytes", found=f"{int(sizes[row])} bytes"
+        )
+    data = np.frombuffer(wide.buffers()[2], np.uint8)[int(offsets[0]) : int(offsets[-1])]
+    return data.copy().view(np.uint64)
 
 
 def _plain_type(kind: Any) -> Any:

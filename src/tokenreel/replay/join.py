@@ -7,17 +7,16 @@ index nor with the text. Ids are not unique, on either side.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.build.id_matching import match
+from tokenreel.build.id_matching import each_part, match
 from tokenreel.build.id_spill import IdSpill, ids_of, parts_for
 from tokenreel.errors import StorageError
 from tokenreel.replay.files import read_batches, rows_of
-from tokenreel.replay.text_spill import TextSpill
+from tokenreel.replay.text_spill import NUMBER_BITS, TextSpill
 from tokenreel.replay.transform import closing, transform_of
 from tokenreel.replay.upstream import open_upstream, records
 from tokenreel.text.normalise import Normaliser, normaliser, text_id
@@ -47,6 +46,7 @@ class JoinPlan:
     folder: Path | None = None
     """Where texts wait; None: where the system keeps temporaries."""
     whitespace: str = "python"
+    threads: int = 2
 
 
 @dataclass(eq=False)
@@ -136,7 +136,7 @@ def join(
                 _read_source(source, numbers[name], plan, manifest, joined.by_source[name], texts)
             if progress is not None:
                 progress(texts.bytes, None, 0)
-        _match(joined, list(named), rows, texts, out, plan.folder, manifest, store)
+        _match(joined, rows, texts, out, plan, manifest, store)
     return joined
 
 
@@ -154,7 +154,7 @@ def _index_rows(store: Store, manifest: Manifest, joined: Joined, numbers: dict[
             codes = np.array([numbers[name] for name in found.sources], dtype=np.uint64)
             source = codes[found.source] if len(found) else codes
             place = np.arange(first, first + len(found), dtype=np.uint64)
-            rows.add(found.ids, source << np.uint64(40) | place)
+            rows.add(found.ids, source << np.uint64(NUMBER_BITS) | place)
             for number, count in enumerate(np.bincount(found.source, minlength=len(found.sources)).tolist()):
                 joined.by_source[found.sources[number]].wanted += count
             first += len(found)
@@ -181,9 +181,9 @@ def _read_source(
         return
     normalise = _normaliser(source, manifest, plan)
     with closing(transform):
-        for path in upstream.files:
+        for store, path in upstream.files:
             try:
-                for made in _texts(upstream.store, path, transform):
+                for made in _texts(store, path, transform):
                     _spill(made, number, normalise, counts, texts)
             except StorageError as error:
                 if error.code != "STO020":
@@ -223,71 +223,82 @@ def _normaliser(source: Source, manifest: Manifest, plan: JoinPlan) -> Normalise
 # -- matching ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Rows of the index and texts whose ids have the same top bits, and which text each row gets."""
+
+    source: Any
+    """Of each row; likewise `place`, its number in the store."""
+    place: Any
+    from_source: Any
+    """Of each text."""
+    number: Any
+    found: Any
+    """For each row a text of this part, or -1."""
+    first: Any
+    """Of each text: whether its id comes for the first time from its source."""
+    extra: Any
+    """Of each text: whether it is a first one that no row wants."""
+
+
 def _match(
     joined: Joined,
-    names: Sequence[str],
     rows: IdSpill,
     texts: TextSpill,
     out: Path | None,
-    folder: Path | None,
+    plan: JoinPlan,
     manifest: Manifest,
     store: Store,
 ) -> None:
     from tokenreel.replay.emit import Emission
 
     names = list(joined.by_source)
-    with Emission(manifest, out, folder) as emission:
-        for number in range(rows.parts):
-            wanted = rows.part(number)
-            there, read = texts.part(number)
-            ids, keys = ids_of(wanted), ids_of(there)
-            found = _prefer_own(ids, keys, wanted["value"] >> np.uint64(40), there["value"])
-            _count(joined, names, wanted, there, found, ids, keys)
-            hits = np.flatnonzero(found >= 0)
+    with Emission(manifest, out, plan.folder) as emission:
+        for part in each_part(rows.parts, lambda number: _matched(rows, texts.ids, number), plan.threads):
+            _count(joined, names, part)
+            hits = np.flatnonzero(part.found >= 0)
             joined.found += len(hits)
             if out is not None and len(hits):
-                place = (wanted["value"][hits] & np.uint64((1 << 40) - 1)).astype(np.int64)
-                emission.add(place, read.take(found[hits]))
+                emission.add(part.place[hits], part.number[part.found[hits]])
         if out is not None:
-            joined.files = emission.write(store)
+            joined.files = emission.write(store, texts)
 
 
-def _prefer_own(ids: Any, keys: Any, wanted: Any, there: Any) -> Any:
-    """Return each row's text: of its own source where that has one, else of any."""
-    if not len(keys):
-        return np.full(len(ids), -1, dtype=np.int32)
-    mixed_ids, mixed_keys = ids.copy(), keys.copy()
-    mixed_ids[:, 1] ^= _spread(wanted)
-    mixed_keys[:, 1] ^= _spread(there)
-    found = match(mixed_ids, mixed_keys)
+def _matched(rows: IdSpill, texts: IdSpill, number: int) -> _Part:
+    wanted, there = rows.part(number), texts.part(number)
+    ids, keys = ids_of(wanted), ids_of(there)
+    bits, mask = np.uint64(NUMBER_BITS), np.uint64((1 << NUMBER_BITS) - 1)
+    source, from_source = wanted["value"] >> bits, there["value"] >> bits
+    own_ids, own_keys = _of_source(ids, source), _of_source(keys, from_source)
+    found = match(own_ids, own_keys)
+    # A row takes a text of its own source where that has one, else of any.
     lost = np.flatnonzero(found < 0)
     if len(lost):
-        found[lost] = match(np.ascontiguousarray(ids[lost]), keys)
-    return found
+        found[lost] = match(ids[lost], keys)
+    first = match(own_keys, own_keys) == np.arange(len(keys))
+    extra = first & (match(keys, ids) < 0)
+    place, texts_ = ((side["value"] & mask).astype(np.int64) for side in (wanted, there))
+    return _Part(source.astype(np.int64), place, from_source.astype(np.int64), texts_, found, first, extra)
 
 
-def _spread(number: Any) -> Any:
-    # An odd multiplier makes 64-bit values of small numbers, no two the same.
-    return np.asarray(number, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+def _of_source(ids: Any, source: Any) -> Any:
+    """Return ids that also tell their source: an odd multiplier makes 64-bit values of small numbers, no two the same."""
+    mixed = ids.copy()
+    mixed[:, 1] ^= np.asarray(source, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return mixed
 
 
-def _count(joined: Joined, names: Sequence[str], wanted: Any, there: Any, found: Any, ids: Any, keys: Any) -> None:
-    sources = (wanted["value"] >> np.uint64(40)).astype(np.int64)
-    hit = found >= 0
-    from_source = there["value"].astype(np.int64)
-    own = np.zeros(len(found), dtype=bool)
-    own[hit] = from_source[found[hit]] == sources[hit]
-    for number, count in Counter(sources[own].tolist()).items():
-        joined.by_source[names[number]].hits += count
-    for number, count in Counter(sources[hit & ~own].tolist()).items():
-        joined.by_source[names[number]].elsewhere += count
-    if not len(keys):
-        return
-    mixed = keys.copy()
-    mixed[:, 1] ^= _spread(there["value"])
-    first = match(mixed, mixed) == np.arange(len(mixed))
-    for number, count in Counter(from_source[~first].tolist()).items():
-        joined.by_source[names[number]].repeated += count
-    unwanted = first & (match(keys, ids) < 0) if len(ids) else first
-    for number, count in Counter(from_source[unwanted].tolist()).items():
-        joined.by_source[names[number]].extra += count
+def _count(joined: Joined, names: Sequence[str], part: _Part) -> None:
+    hit = part.found >= 0
+    own = np.zeros(len(hit), dtype=bool)
+    own[hit] = part.from_source[part.found[hit]] == part.source[hit]
+    for field_, sources in (
+        ("hits", part.source[own]),
+        ("elsewhere", part.source[hit & ~own]),
+        ("repeated", part.from_source[~part.first]),
+        ("extra", part.from_source[part.extra]),
+    ):
+        for number, count in enumerate(np.bincount(sources, minlength=1).tolist()):
+            if count:
+                counts = joined.by_source[names[number]]
+                setattr(counts, field_, getattr(counts, field_) + count)

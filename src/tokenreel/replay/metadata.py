@@ -96,9 +96,11 @@ class TokenPolicy(_Value, frozen=True, kw_only=True):
 
     tokenizer: dict[str, Any] = {}
     bos: str = "none"
-    """none, id (prepended after encoding) or string (joined with a space before encoding)."""
+    """none, id (prepended after encoding), string (joined with a space before encoding) or probe."""
     eos: str = "id"
-    """none, id or string."""
+    """The same; probe: id where the tokenizer adds the token to a text by itself, else string."""
+    special_in_text: str = "text"
+    """text or special: what a special token spelled in a document becomes; string reads special."""
     split_chars: Count = 0
     """Texts are cut at the first whitespace at or after every so many characters; 0: not at all."""
     split_runs: Count = 0
@@ -188,8 +190,19 @@ def read_mix(store: Store) -> Mix:
 
 
 def parse_mix(table: Any) -> Mix:
-    """Return a mixture of parsed JSON."""
-    return _converted(_renamed(table, "mix", MIX), Mix, MIX)
+    """Return a mixture of parsed JSON; phases may be (update, weights) pairs, the tail may name its buckets."""
+    from tokenreel.replay.buckets import bucket_named
+
+    known = _renamed(table, "mix", MIX)
+    if isinstance(known.get("phases"), list):
+        pairs = (
+            dict(zip(("update", "weights"), one, strict=False)) if isinstance(one, list) else one
+            for one in known["phases"]
+        )
+        known["phases"] = [_renamed(one, "phase", MIX) for one in pairs]
+    if isinstance(known.get("tail"), list):
+        known["tail"] = [bucket_named(one) if isinstance(one, str) else one for one in known["tail"]]
+    return _converted(known, Mix, MIX)
 
 
 def task_number(path: str) -> int:

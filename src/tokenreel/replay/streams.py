@@ -19,7 +19,7 @@ from tokenreel.formats.registry import format_named
 from tokenreel.formats.writing import FinishedShard, WriteOptions, writing_of
 from tokenreel.replay.buckets import bucket_name
 from tokenreel.replay.emit import FOLDER
-from tokenreel.replay.metadata import task_number
+from tokenreel.replay.metadata import MIX, task_number
 from tokenreel.store.atomic import make_folder, write_bytes_atomic
 
 if TYPE_CHECKING:
@@ -205,13 +205,26 @@ def run_file(streams: list[Stream], mix: Mix, boundary: Boundary, doubts: Mappin
     short = [bucket_name(stream.bucket) for stream in streams if 0 < stream.tokens <= window]
     if short:
         lines.insert(1, f"# Left out, no whole window of {window} tokens: {', '.join(short)}.")
+    whole = _not_here([bucket_name(stream.bucket) for stream in present], mix)
     for stream in present:
         name = bucket_name(stream.bucket)
         lines += ["[[corpus]]", f'name = "{name}"', f'path = "{name}"']
         lines += [f'boundary = "{said}"'] if said else []
         known = [f"{source}: {doubts[source]}" for source in sorted(stream.sources) if source in doubts]
+        if stream.documents < stream.expected:
+            known.append(f"{stream.expected - stream.documents} of {stream.expected} documents were not found")
+        known += whole
         lines += [f"fidelity = {json.dumps('; '.join(known))}", ""] if known else [""]
     return "\n".join([*lines, *_order_lines(present, mix)]) + "\n"
+
+
+def _not_here(names: list[str], mix: Mix) -> list[str]:
+    """Return what makes every step doubtful: buckets of the mixture without a stream change the shares of all others."""
+    wanted = {name for phase in mix.phases for name, weight in phase.weights.items() if weight > 0}
+    if "tail" in wanted:
+        wanted |= {bucket_name(bucket) for bucket in mix.tail}
+    lost = sorted(wanted - {"tail", *names})
+    return [f"not here, of the mixture: {', '.join(lost)}"] if lost else []
 
 
 def _order_lines(streams: list[Stream], mix: Mix) -> list[str]:
@@ -246,7 +259,9 @@ def _levanter_lines(names: list[str], mix: Mix, length: int) -> list[str]:
     ]
     if mix.data_seed is not None:
         lines.append(f"data_seed = {mix.data_seed}")
-    lines.append("")
+    if mix.stop_strategy != "restart":
+        lines.append(f'stop = "{mix.stop_strategy}"')
+    lines += [*_shuffle_lines(mix.shuffle), ""]
     for name in alone:
         lines += ["[[order.component]]", f'name = "{name}"', f'corpus = "{name}"', ""]
     if tail:
@@ -263,6 +278,25 @@ def _levanter_lines(names: list[str], mix: Mix, length: int) -> list[str]:
             stages = ", ".join(f"{{ step = {step}, batch = {batch} }}" for step, batch in later)
             lines.append(f"ramp = [{stages}]")
     return lines
+
+
+def _shuffle_lines(said: Any) -> list[str]:
+    """Return Levanter's `shuffle` as the run file spells it: false, true, an era's length, or a block configuration.
+
+    >>> _shuffle_lines(True), _shuffle_lines({"io_block_size": 4, "window_blocks": 8, "perm_type": "linear"})
+    (['shuffle = { kind = "full" }'], ['shuffle = { kind = "block", io_block = 4, window_blocks = 8, permutation = "linear" }'])
+    """
+    if said is None:
+        return []
+    if isinstance(said, bool):
+        return [f'shuffle = {{ kind = "{"full" if said else "none"}" }}']
+    if isinstance(said, int):
+        return [f'shuffle = {{ kind = "era", era_length = {said} }}']
+    if not isinstance(said, dict):
+        raise ReplayError("RPL003", "shuffle", path=MIX, expected="false, true, a number or an object", found=said)
+    words = {"io_block_size": "io_block", "window_blocks": "window_blocks", "perm_type": "permutation"}
+    kept = ['kind = "block"', *(f"{word} = {json.dumps(said[key])}" for key, word in words.items() if key in said)]
+    return [f"shuffle = {{ {', '.join(kept)} }}"]
 
 
 def summary(streams: list[Stream]) -> dict[str, Any]:

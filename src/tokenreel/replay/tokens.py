@@ -7,14 +7,16 @@ runs of 25,000 characters that are all whitespace, or all not. Each of these cha
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
-from tokenreel.errors import ReplayError
+from tokenreel.errors import ReplayError, require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +26,11 @@ if TYPE_CHECKING:
     from tokenreel.replay.metadata import TokenPolicy
     from tokenreel.text import Tokenizer
 
-WAYS = ("none", "id", "string")
+WAYS = ("none", "id", "string", "probe")
+PROBE = "hi there"
+"""What the pipeline encoded to see whether a tokenizer adds its tokens by itself."""
+BOS = ("<|begin_of_text|>", "<s>", "<|startoftext|>")
+EOS = ("<|end_of_text|>", "</s>", "<|endoftext|>")
 _SPACE = re.compile(r"\s")
 _RUNS = re.compile(r"\s+|\S+")
 
@@ -46,7 +52,8 @@ class Tokeniser:
         flat = [piece for one in pieces for piece in one]
         if flat:
             # What the policy spells out is meant as the token it spells.
-            ids, sizes = self.tokenizer.encode_batch(flat, special="string" in (policy.bos, policy.eos))
+            special = "string" in (policy.bos, policy.eos) or policy.special_in_text == "special"
+            ids, sizes = self.tokenizer.encode_batch(flat, special=special)
         else:
             ids, sizes = np.empty(0, np.uint32), np.empty(0, np.int64)
         counts = np.array([len(one) for one in pieces], dtype=np.int64)
@@ -87,14 +94,32 @@ def tokeniser(tokenizer: Tokenizer, policy: TokenPolicy, bos: str | None = None,
     for name, way in (("bos", policy.bos), ("eos", policy.eos)):
         if way not in WAYS:
             raise ReplayError("RPL040", f"tokens.{name}", expected=", ".join(WAYS), found=way)
-    return Tokeniser(
-        tokenizer,
-        policy,
-        _token(tokenizer, bos, "bos", ("<|begin_of_text|>", "<s>", "<|startoftext|>"))
-        if policy.bos != "none"
-        else None,
-        _token(tokenizer, eos, "eos", ("<|end_of_text|>", "</s>", "<|endoftext|>")) if policy.eos != "none" else None,
-    )
+    if policy.special_in_text not in ("text", "special"):
+        raise ReplayError("RPL040", "tokens.special_in_text", expected="text or special", found=policy.special_in_text)
+    first = None if policy.bos == "none" else _token(tokenizer, bos, "bos", BOS)
+    last = None if policy.eos == "none" else _token(tokenizer, eos, "eos", EOS)
+    if "probe" in (policy.bos, policy.eos):
+        own = _own_tokens(tokenizer)
+        changed = {
+            name: "id" if token is not None and own[end : end + 1 or None] == [token[0]] else "string"
+            for name, token, end in (("bos", first, 0), ("eos", last, -1))
+            if getattr(policy, name) == "probe"
+        }
+        policy = msgspec.structs.replace(policy, **changed)
+    return Tokeniser(tokenizer, policy, first, last)
+
+
+def _own_tokens(tokenizer: Tokenizer) -> list[int]:
+    """Return a short text's ids with what the tokenizer adds by itself; a tokenizer without such a rule adds nothing."""
+    try:
+        rule = json.loads(tokenizer.data).get("post_processor")
+    except (ValueError, AttributeError):
+        rule = None
+    if not rule:
+        return []
+    engine = require("tokenizers", extra="build").Tokenizer.from_str(tokenizer.data.decode())
+    ids: list[int] = engine.encode(PROBE).ids
+    return ids
 
 
 def _token(tokenizer: Tokenizer, said: str | None, what: str, usual: tuple[str, ...]) -> tuple[int, str]:

@@ -34,8 +34,8 @@ BATCH = 1 << 12
 class Upstream:
     """Where a source's files are on this machine, or over http."""
 
-    store: Store
-    files: tuple[str, ...]
+    files: tuple[tuple[Store, str], ...]
+    """Each with where it is, in the order they are read."""
 
 
 def resolve_files(paths: Sequence[str], source: Source) -> list[str]:
@@ -69,7 +69,7 @@ def resolve_files(paths: Sequence[str], source: Source) -> list[str]:
 
 
 def open_upstream(source: Source, root: Path | None, *, online: bool) -> Upstream | None:
-    """Return a source's files, from a folder below `root` or, if `online`, from the hub; None where neither has them.
+    """Return a source's files, from a folder below `root` or, if `online`, from the hub or its addresses; else None.
 
     A folder is looked for as ``path``, ``OWNER/NAME``, ``OWNER--NAME`` and the source's id. Raises `StorageError`
     (STO001, STO002, STO020) of the hub.
@@ -78,15 +78,25 @@ def open_upstream(source: Source, root: Path | None, *, online: bool) -> Upstrea
         folder = (root or Path()) / name
         if folder.is_dir():
             store = LocalStore(folder)
-            return Upstream(store, tuple(resolve_files([entry.path for entry in store.list()], source)))
+            return _listed(store, source)
         if folder.is_file():
-            return Upstream(LocalStore(folder.parent), (folder.name,))
+            return Upstream(((LocalStore(folder.parent), folder.name),))
     if online and source.repository:
         from tokenreel.store.hub_repository import open_repository
 
         found = open_repository(source.repository, source.revision or "main")
-        return Upstream(found.store, tuple(resolve_files([entry.path for entry in found.store.list()], source)))
+        return _listed(found.store, source)
+    if online and source.urls:
+        from tokenreel.store.http import HttpStore
+
+        places = (url.rpartition("/") for url in source.urls)
+        return Upstream(tuple((HttpStore(base), name) for base, _, name in places))
     return None
+
+
+def _listed(store: Store, source: Source) -> Upstream:
+    paths = resolve_files([entry.path for entry in store.list()], source)
+    return Upstream(tuple((store, path) for path in paths))
 
 
 def _names(source: Source) -> list[str]:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from tokenreel.errors import StorageError, TokenreelError
 from tokenreel.replay import metadata as meta
-from tokenreel.replay.rows_check import RowFacts, check_rows
+from tokenreel.replay.rows_check import Examined, RowFacts, examine
 from tokenreel.store.jsonio import loads_strict
 from tokenreel.verify.finding import Finding, Findings
 from tokenreel.verify.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tokenreel.replay.opening import Place
 
@@ -28,7 +28,6 @@ SAMPLED = 16
 """Files whose SHA-256 is taken at level quick."""
 BESIDE = frozenset({".gitattributes", "README.md", "LICENSE", "LICENSE.md", "validate.py", ".gitignore"})
 """Files that may lie beside an index and are no part of it."""
-READ = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def validate(
     manifest, sources, mix = _metadata(run)
     facts: dict[str, Any] = {"documents": manifest.documents, "tasks": manifest.tasks} if manifest else {}
     if manifest is not None:
-        chosen = _files(run, manifest, progress, facts)
+        chosen = _files(run, manifest)
         known = {source.source_id: source for source in sources.sources} if sources is not None else None
         _rows(run, manifest, known, chosen, facts, progress)
     _upstream(run, sources)
@@ -178,10 +177,8 @@ def _mix(run: _Run, mix: meta.Mix) -> None:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def _files(
-    run: _Run, manifest: meta.Manifest, progress: Callable[[int, int | None, int], None] | None, facts: dict[str, Any]
-) -> list[meta.IndexFile]:
-    """Check set, sizes and hashes; return the files to read, those whose bytes are there."""
+def _files(run: _Run, manifest: meta.Manifest) -> list[meta.IndexFile]:
+    """Check set and sizes; return the files to read, those whose bytes are there."""
     there = _there(run, manifest)
     whole = [file for file in manifest.files if there.get(file.path) == file.bytes]
     chosen = whole
@@ -191,19 +188,6 @@ def _files(
             "hashes and rows of all files", f"{SAMPLED} of {len(whole):,} files were read", "--level full"
         )
 
-    def hashes() -> None:
-        total, done = sum(file.bytes for file in chosen), 0
-        with ThreadPoolExecutor(max(1, run.asked.workers)) as pool:
-            for file, digest in zip(chosen, pool.map(lambda one: _digest(run, one), chosen), strict=True):
-                done += file.bytes
-                if progress is not None:
-                    progress(done, total, 0)
-                if digest != file.sha256:
-                    run.findings.error("RPL015", path=file.path, expected=file.sha256, found=digest)
-
-    if chosen:
-        run.check(f"SHA-256 of {len(chosen):,} of {len(manifest.files):,} files", hashes)
-        facts["bytes_hashed"] = sum(file.bytes for file in chosen)
     return chosen
 
 
@@ -243,17 +227,6 @@ def _size(run: _Run, path: str) -> int | None:
         return None
 
 
-def _digest(run: _Run, file: meta.IndexFile) -> str:
-    digest = hashlib.sha256()
-    reader = run.place.store.reader(file.path)
-    try:
-        for begin in range(0, reader.size, READ):
-            digest.update(reader.read(begin, min(READ, reader.size - begin)))
-    finally:
-        reader.close()
-    return digest.hexdigest()
-
-
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
@@ -265,19 +238,23 @@ def _rows(
     facts: dict[str, Any],
     progress: Callable[[int, int | None, int], None] | None,
 ) -> None:
-    found = RowFacts()
+    found, of = RowFacts(), f"{len(chosen):,} of {len(manifest.files):,} files"
+    examined = list(_examined(run, known, chosen, progress)) if chosen else []
+
+    def hashes() -> None:
+        for file, one in zip(chosen, examined, strict=True):
+            if one.sha256 != file.sha256:
+                run.findings.error("RPL015", path=file.path, expected=file.sha256, found=one.sha256)
 
     def read() -> None:
-        with ThreadPoolExecutor(max(1, run.asked.workers)) as pool:
-            jobs = pool.map(lambda file: check_rows(run.place.store, file, known), chosen)
-            for done, (rows, findings) in enumerate(jobs, 1):
-                found.add(rows)
-                run.findings.merge(findings)
-                if progress is not None:
-                    progress(done, len(chosen), 0)
+        for one in examined:
+            found.add(one.facts)
+            run.findings.merge(one.findings)
 
     if chosen:
-        run.check(f"rows of {len(chosen):,} of {len(manifest.files):,} files", read)
+        run.check(f"SHA-256 of {of}", hashes)
+        facts["bytes_hashed"] = sum(file.bytes for file in chosen)
+        run.check(f"rows of {of}", read)
     facts["documents_read"] = found.rows
     complete = len(chosen) == len(manifest.files) and not {"RPL016", "RPL017"} & set(run.findings.counts)
     if complete:
@@ -288,7 +265,8 @@ def _rows(
     if look and complete:
         from tokenreel.replay.duplicates import duplicates
 
-        facts["duplicates"] = duplicates(run.place.store, [file.path for file in chosen], manifest.documents).as_dict()
+        paths, threads = [file.path for file in chosen], max(1, run.asked.workers)
+        facts["duplicates"] = duplicates(run.place.store, paths, manifest.documents, threads=threads).as_dict()
         twice = facts["duplicates"]["documents"]
         if twice:
             message = f"{twice:,} documents are there before, under {facts['duplicates']['ids']:,} ids"
@@ -298,6 +276,22 @@ def _rows(
         run.findings.skip(
             "ids that stand twice", "not every file was read" if look else "not asked for", "--level full"
         )
+
+
+def _examined(
+    run: _Run,
+    known: dict[str, meta.Source] | None,
+    chosen: Sequence[meta.IndexFile],
+    progress: Callable[[int, int | None, int], None] | None,
+) -> Iterator[Examined]:
+    total, done = sum(file.bytes for file in chosen), 0
+    with ThreadPoolExecutor(max(1, run.asked.workers)) as pool:
+        jobs = pool.map(lambda file: examine(run.place.store, file, known), chosen)
+        for file, one in zip(chosen, jobs, strict=True):
+            yield one
+            done += file.bytes
+            if progress is not None:
+                progress(done, total, 0)
 
 
 def _sums(run: _Run, manifest: meta.Manifest, found: RowFacts) -> None:
