@@ -211,3 +211,13 @@ def test_a_level_of_compression_in_the_name() -> None:
 def test_chunks_without_an_index_are_known_by_their_beginning() -> None:
     bare = {path: data for path, data in FILES.items() if path != "index.json"}
     assert look({**bare, "chunk-0-99.bin": b"ids, and no chunk"}) == "LIT005"
+
+
+def test_a_chunk_that_begins_with_an_empty_item_has_no_dim() -> None:
+    """LitData writes null for the number of ids where the first item has none."""
+    data = np.array([2, 16, 16, 22], "<u4").tobytes() + np.array([5, 6, 7], "<u2").tobytes()
+    chunk = {"filename": "chunk-0-0.bin", "chunk_bytes": 22, "chunk_size": 2, "dim": None}
+    index = {"chunks": [chunk], "config": {"data_format": ["no_header_tensor:20"], "item_loader": "TokensLoader"}}
+    files = {"index.json": json.dumps(index).encode(), "chunk-0-0.bin": data}
+    assert read(MemoryStore(files)) == [[[], [5, 6, 7]]]
+    assert look(files | {"chunk-0-0.bin": data[:-2]}) == "LIT006"

@@ -82,6 +82,9 @@ def parse_index(store: Store, path: str) -> dict[str, Chunk]:
         if name is None or not name.endswith(".bin") or name in found_chunks:
             raise _wrong(store, path, "LIT001", f"the file of chunk {number}, once", str(one)[:80])
         counts = [one.get(key) for key in ("chunk_bytes", "chunk_size", "dim")]
+        if counts[2] is None and is_count(counts[0]) and is_count(counts[1]):
+            # LitData writes none where the first item of a chunk is empty; then its size tells.
+            counts[2] = max(0, counts[0] - 4 * (counts[1] + 2)) // dtype.itemsize
         if not all(is_count(count) for count in counts):
             raise _wrong(store, path, "LIT001", f"chunk_bytes, chunk_size and dim of chunk {number}", str(one)[:80])
         size, items, tokens = (int(count) for count in counts if count is not None)
