@@ -50,7 +50,7 @@ def test_test_splits_are_never_opened(tmp_path: Path) -> None:
         (tmp_path / link).symlink_to(tmp_path / to)
         with pytest.raises(SourceError, match="links to"):
             load_eval("quiz", tmp_path / link if "." in link else tmp_path / link / "a.jsonl", "dev", ["q"])
-    with pytest.raises(SourceError, match="its path is 'evals/test/a.jsonl'"):
+    with pytest.raises(SourceError, match=r"its path is 'evals/test/a\.jsonl'"):
         load_eval("quiz", fine, "dev", ["q"], "evals/test/a.jsonl")
     assert load_eval("quiz", fine, "dev", ["q"], "/home/me/test-runs/evals/dev.jsonl").items == ["x"]
     table = pa.table({"q": ["x"]}).replace_schema_metadata({"info": json.dumps({"split": "test"})})

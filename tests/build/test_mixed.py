@@ -258,6 +258,22 @@ def test_equal_texts_share_a_split_where_the_text_decides(tmp_path: Path, how: s
     assert sorted(tok.decode(ids[:-1]) for ids in tokenreel.open(tmp_path / "out").split("validation")) == held
 
 
+@pytest.mark.parametrize(("scope", "lost"), [("source", 0), ("family", 1), ("global", 2)])
+@pytest.mark.parametrize("by", ["url", "id"])
+def test_keys_are_the_same_within_their_scope_alone(tmp_path: Path, by: str, scope: str, lost: int) -> None:
+    for name in "abc":
+        rows = records(name, 3)
+        rows[1] |= {"url": "https://one/page", "id": "one"}
+        write_records(tmp_path / f"in/{name}.jsonl", rows)
+    tables = [
+        {"name": name, "paths": [f"in/{name}.jsonl"], "id": "id", "url": "url", "family": "f" if name in "ab" else None}
+        for name in "abc"
+    ]
+    recipe = whole(tmp_path, source=tables, dedup={"by": [by], f"{by}_scope": scope}, merge={"how": "sequential"})
+    said = build(tmp_path, recipe).record["sources"]
+    assert [one["dropped"].get(f"dedup/{by}", 0) for one in said] == [[0, 0, 0], [0, 1, 0], [0, 1, 1]][lost]
+
+
 def test_listed_ids_are_held_out(tmp_path: Path) -> None:
     recipe = whole(tmp_path, split={"rule": "by-id", "ids": ["web3", "books7", "nowhere"]})
     build(tmp_path, recipe)
@@ -343,3 +359,22 @@ def test_what_cannot_be_is_said_before_anything_is_read(tmp_path: Path, tables: 
     with pytest.raises(RecipeError, match=what):
         build(tmp_path, whole(tmp_path, **tables))
     assert not (tmp_path / "out").exists()
+
+
+def test_progress_names_every_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sources(tmp_path, {"web": 12})
+    tokenizer_file(tmp_path)
+    write_records(tmp_path / "dev.jsonl", [{"text": EVAL}])
+    recipe = tmp_path / "mix.toml"
+    recipe.write_text(
+        '[tokenizer]\npath = "tokenizer.json"\neod = "<eod>"\n'
+        '[[decontaminate.eval]]\nname = "quiz"\npath = "dev.jsonl"\nsplit = "dev"\n'
+        '[[source]]\nname = "web"\npaths = ["in/web-*.jsonl"]\n'
+    )
+    command = ["build", str(recipe), "--out", str(tmp_path / "out"), "--workers", "1", "--json", "--progress", "json"]
+    assert main(command) == 0
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+    begun = list(dict.fromkeys(one["stage"] for one in events if "stage" in one))
+    assert begun == ["stage", "merge", "audit", "write", "read again"]
+    last = [one for one in events if one.get("stage") == "write" and "bytes" in one][-1]
+    assert last["bytes"] == last["total_bytes"] > 0

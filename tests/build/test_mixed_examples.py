@@ -228,3 +228,21 @@ def test_the_page_s_recipe_is_one_and_names_every_key() -> None:
     for name, table in mixed_schema()["$defs"].items():
         for key in table.get("properties", {}):
             assert re.search(rf"(?<![\w-]){key}(?![\w-])", known), f"{name}.{key}"
+
+
+def test_the_page_s_first_recipe_builds_as_it_stands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (RECIPES.parents[1] / "docs/mixes.md").read_text("utf-8")
+    recipe = tmp_path / "mix.toml"
+    recipe.write_text(page.split("```\n")[1])
+    tokenizer_file(tmp_path)
+    write_records(tmp_path / "web/a.jsonl", [{"text": prose("web", k)} for k in range(150)])
+    (tmp_path / "books").mkdir()
+    for k in range(50):
+        (tmp_path / f"books/{k}.txt").write_text(prose("books", k))
+    said = run(recipe, [], capsys, tokenizer="tokenizer.eod=<eod>")
+    assert {name: one["documents"] for name, one in said["splits"].items()} == {"train": 196, "validation": 4}
+    assert [one.partition(":")[0] for one in said["warnings"]] == ["web", "books"]
+    command = next(line for line in page.splitlines() if "--explain" in line).partition("#0'")[0].split("'")[1]
+    (fate,) = explain(tmp_path / "out", f"{command}#0")
+    assert (fate.stage, fate.input) == ("corpus", command)
+    assert verify(tmp_path / "out", level="full").status == "ok"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,9 @@ def test_it_ends_at_its_budget_and_is_not_pulled_again(tmp_path: Path, monkeypat
     (web, _) = json_of(tmp_path / "out/mix.json")["sources"]
     assert web["complete"]
     assert web["inputs_not_read"] > 0
-    assert web["inputs"][0]["path"].startswith("hf://datasets/me/web@")
+    read = web["inputs"][0]["path"]
+    assert read.startswith("hf://datasets/me/web@")
+    assert re.search(r"@([0-9a-f]{40})/", read)[1] in (tmp_path / "out/ATTRIBUTION.md").read_text()  # type: ignore[index]
     report = verify(tmp_path / "out", level="full")
     assert (report.status, report.findings) == ("ok", ())
     before = all_files(tmp_path / "out")

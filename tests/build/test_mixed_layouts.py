@@ -18,6 +18,7 @@ from tests.build.mixed_runs import build, json_of, sources, text, whole
 from tests.build.mixes import write_records
 from tokenreel.build import mixed
 from tokenreel.errors import RecipeError, StorageError, TokenError
+from tokenreel.order.stream import StreamOrder
 from tokenreel.text import load_tokenizer
 from tokenreel.verify import verify
 
@@ -62,6 +63,23 @@ def test_the_card_s_four_lines_read_it(ounce: Path) -> None:
             assert ids[end - 1] == 1  # <eod>, after every document
             seen.append(tok.decode(np.array(ids[begin : end - 1])))
     assert sorted(seen) == sorted([*(text("a", k) for k in range(120)), *(text("b", k) for k in range(80))])
+
+
+def test_a_training_position_is_a_shard_and_a_token_of_it(ounce: Path) -> None:
+    paths = sorted((ounce / "out").glob("shard_*.bin"))
+    ids = [list(read_as_the_card_does(path)[2]) for path in paths]
+    assert len(ids) > 3
+    train = tokenreel.open(ounce / "out").split("train")
+    order = StreamOrder.over(train.table(), 16, shard_tokens=train.shard_tokens)
+    for start in ((0, 0), (1, 7), (2, len(ids[2]) - 3)):
+        with tokenreel.open_feed(order, corpora=train, batch=2, start=start, rows="plain") as feed:
+            rows = next(feed).arrays["input_ids"]
+            state = feed.state_dict()["stream"]
+        following = [one for part in ids[start[0] :] for one in part][start[1] :]
+        assert rows.reshape(-1).tolist() == following[:32]
+        at = sum(len(part) for part in ids[: state["shard"]]) + state["offset"]
+        assert at == sum(len(part) for part in ids[: start[0]]) + start[1] + 32
+        assert state["name"] == paths[state["shard"]].stem
 
 
 def test_shards_are_closed_by_the_document_that_reaches_their_size(ounce: Path) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from tokenreel.config.mixed import MixedSourceTable
+
+_COMMIT = re.compile(r"@([0-9a-f]{40})/")
 
 
 def attribution(name: str, sources: Sequence[Mapping[str, Any]], origins: Mapping[str, str]) -> str:
@@ -27,6 +32,23 @@ def attribution(name: str, sources: Sequence[Mapping[str, Any]], origins: Mappin
     return "\n".join(lines)
 
 
+def origin_of(table: MixedSourceTable, inputs: Sequence[str]) -> str:
+    """Return where a source is from; of a hub's the commit that was read, as the paths of its inputs have it.
+
+    >>> from tokenreel.config.mixed import MixedSourceTable
+    >>> table = MixedSourceTable(name="web", kind="hub", repo="me/web", paths=["data/*"])
+    >>> origin_of(table, [f"hf://datasets/me/web@{'0a' * 20}/data/0.jsonl"])
+    'https://huggingface.co/datasets/me/web at 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a: data/*'
+    """
+    if table.kind == "tokens":
+        return f"the token corpus {table.path}"
+    files = ", ".join(table.paths) or "all files"
+    if table.kind == "files":
+        return files
+    commits = sorted({found[1] for path in inputs if (found := _COMMIT.search(path))})
+    return f"https://huggingface.co/datasets/{table.repo} at {', '.join(commits) or table.revision or 'main'}: {files}"
+
+
 def mix_plan(name: str, sources: Sequence[Mapping[str, Any]], steps: Sequence[str], options: Mapping[str, Any]) -> str:
     """Return the page of what was asked for and what came of it."""
     lines = [
@@ -40,15 +62,15 @@ def mix_plan(name: str, sources: Sequence[Mapping[str, Any]], steps: Sequence[st
         "",
     ]
     lines += [
-        "| source | budget | tokens staged | docs seen | complete | documents | tokens | why |",
-        "|---|---:|---:|---:|---|---:|---:|---|",
+        "| source | budget | tokens staged | docs seen | docs kept | complete | documents in the mix | tokens | why |",
+        "|---|---:|---:|---:|---:|---|---:|---:|---|",
     ]
     for one in sources:
         budget = f"{one['budget']:,}" if one["budget"] is not None else "all"
         reason = (one.get("reason") or "").replace("|", "\\|").replace("\n", " ")
         lines.append(
-            f"| {one['name']} | {budget} | {one['tokens_staged']:,} | {one['docs_seen']:,} | {one['complete']} "
-            f"| {one['documents']:,} | {one['tokens']:,} | {reason} |"
+            f"| {one['name']} | {budget} | {one['tokens_staged']:,} | {one['docs_seen']:,} "
+            f"| {one['docs_staged']:,} | {one['complete']} | {one['documents']:,} | {one['tokens']:,} | {reason} |"
         )
     lines += ["", "## Dropped", ""]
     for one in sources:

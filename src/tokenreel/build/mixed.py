@@ -33,7 +33,7 @@ from tokenreel.build.mix_finish import (
 from tokenreel.build.mix_merge import EVAL, merge
 from tokenreel.build.mix_options import steps_said
 from tokenreel.build.mix_ounce import write_ounce_manifest
-from tokenreel.build.mix_pages import attribution, mix_plan
+from tokenreel.build.mix_pages import attribution, mix_plan, origin_of
 from tokenreel.build.mix_report import MixReport
 from tokenreel.build.mix_shards import plan_shards
 from tokenreel.build.mix_stats import source_facts
@@ -392,7 +392,8 @@ class _Mix:
 
     def _pages(self, facts: list[dict[str, Any]], config: dict[str, Any]) -> list[str]:
         name = self.recipe.corpus.name
-        origins = {one.name: _origin(one) for one in self.recipe.source}
+        inputs = {one["name"]: [str(read["path"]) for read in one["inputs"]] for one in facts}
+        origins = {one.name: origin_of(one, inputs[one.name]) for one in self.recipe.source}
         write_bytes_atomic(self.out / ATTRIBUTION, attribution(name, facts, origins).encode())
         page = mix_plan(name, facts, steps_said(self.recipe), config["assumptions"])
         write_bytes_atomic(self.out / MIX_PLAN, page.encode())
@@ -410,11 +411,3 @@ def _below(finished: Any, folder: str) -> Any:
     """Return a finished shard with its paths below `folder`."""
     files = tuple(replace(file, path=file.path.removeprefix(folder)) for file in finished.files)
     return replace(finished, name=finished.name.removeprefix(folder), files=files)
-
-
-def _origin(table: Any) -> str:
-    if table.kind == "hub":
-        return (
-            f"{table.repo}{f' at {table.revision}' if table.revision else ''}: {', '.join(table.paths) or 'all files'}"
-        )
-    return f"the token corpus {table.path}" if table.kind == "tokens" else ", ".join(table.paths)
