@@ -11,6 +11,7 @@ import numpy as np
 from tokenreel.corpus.documents import documents_digests, documents_schema, file_digest
 from tokenreel.corpus.receipts import Counts
 from tokenreel.errors import MissingExtra, TokenreelError, require
+from tokenreel.hashing import xxh3_128
 from tokenreel.store import LocalStore
 from tokenreel.verify.streamed import StreamUnit
 from tokenreel.verify.target import COMPLETE, DOCUMENTS, SHARDS
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tokenreel.formats import Found
+    from tokenreel.formats import Boundary, Found
     from tokenreel.verify.finding import Findings
     from tokenreel.verify.target import Target
 
 BATCH = 1 << 16
+SAMPLED = 20_000
+"""Documents whose ids are computed again: a second's work, however many there are."""
 # What pyarrow raises over damaged bytes, besides its own exceptions.
 UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError)
 
@@ -190,7 +193,9 @@ def _check_rows(target: Target, file: Any, findings: Findings) -> None:
     names = np.array([home.name for home in homes], dtype=object)
     bases = np.cumsum([0, *(home.documents for home in homes)])
     row, by_source = 0, _BySource()
-    for batch in file.iter_batches(batch_size=BATCH, columns=["shard", "split", "index", "length", "source"]):
+    ids = _Ids(target, homes, max(1, file.metadata.num_rows // SAMPLED))
+    columns = ["shard", "split", "index", "length", "source", *(("id", "kind") if ids.known else ())]
+    for batch in file.iter_batches(batch_size=BATCH, columns=columns):
         count = batch.num_rows
         by_source.add(batch)
         rows = np.arange(row, row + count)
@@ -213,11 +218,55 @@ def _check_rows(target: Target, file: Any, findings: Findings) -> None:
                 findings.error(
                     "DOC011", column, path=DOCUMENTS, document=row + k, expected=expected[k], found=found_there[k]
                 )
+        if ids.known:
+            ids.check(batch, row, home, local, findings)
         row += count
     if row != int(bases[-1]):
         findings.error("DOC011", "rows", path=DOCUMENTS, expected=f"{int(bases[-1])}, one per document", found=row)
     else:
         by_source.check(target, findings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ids:
+    """Ids that are hashes of tokens, against the documents that they name: at most some `SAMPLED`, spread evenly."""
+
+    target: Target
+    homes: list[_Home]
+    step: int
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known what stands around documents: ids are of what is between."""
+        return bool(self.target.manifest or self.target.run_config or self.target.boundary_given)
+
+    def check(self, batch: Any, row: int, home: Any, local: Any, findings: Findings) -> None:
+        """Add a finding for each document whose hash is not its id (DOC027)."""
+        kinds = batch.column("kind").to_pylist()
+        said = batch.column("id").to_pylist()
+        for k in range(-row % self.step, len(home), self.step):
+            one = self.homes[home[k]]
+            shard = self.target.shard(one.found)
+            if kinds[k] != "tokens" or shard is None:
+                continue
+            ids = shard.document(int(local[k]) + one.first)
+            found = xxh3_128(_content(ids, self.target.boundary).astype("<u4").tobytes())
+            if found != said[k]:
+                findings.error(
+                    "DOC027", path=one.name, document=row + k, expected=f"{said[k].hex()}, its id", found=found.hex()
+                )
+
+
+def _content(ids: Any, boundary: Boundary) -> Any:
+    """Return a document without its prefix and its suffix, each where it is there."""
+    for side, at_end in ((boundary.prefix, False), (boundary.suffix, True)):
+        size = len(side)
+        if size and size <= len(ids):
+            if at_end and tuple(ids[-size:].tolist()) == side:
+                ids = ids[:-size]
+            elif not at_end and tuple(ids[:size].tolist()) == side:
+                ids = ids[size:]
+    return ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,7 +256,7 @@ def _check_contents(target: Target, findings: Findings, options: Options, read: 
         )
         checks.run(
             f"rows of {DOCUMENTS} against shards, receipts and COMPLETE.json",
-            ("DOC011", "DOC013", "MAN003", "MAN047", "MAN061"),
+            ("DOC011", "DOC013", "DOC027", "MAN003", "MAN047", "MAN061"),
             lambda: check_documents(target, findings),
         )
     else:
