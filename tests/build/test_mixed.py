@@ -21,6 +21,7 @@ from tokenreel.cli.main import main
 from tokenreel.corpus.splits import HashMod, SplitInput
 from tokenreel.errors import ManifestError, RecipeError, SourceError, UsageError
 from tokenreel.text import load_tokenizer
+from tokenreel.text.normalise import text_id
 from tokenreel.verify import verify
 
 PLANTED = {
@@ -185,8 +186,8 @@ def test_a_source_that_would_lose_too_much_stops_the_build(tmp_path: Path) -> No
     ):
         build(tmp_path, whole(tmp_path, dedup={}, **common))
     assert not (tmp_path / "out/tokenreel.json").exists()
-    report = verify(tmp_path / "out")
-    assert (report.status, list(report.counts)) == ("incomplete", ["MAN046"])
+    checked = verify(tmp_path / "out")
+    assert (checked.status, list(checked.counts)) == ("incomplete", ["MAN046"])
     (fate,) = explain(tmp_path / "out", "in/b.jsonl#0")
     assert (fate.stage, fate.rule) == ("staged", "kept")
     # What was staged is kept: only the merge is another now.
@@ -378,3 +379,20 @@ def test_progress_names_every_stage(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert begun == ["stage", "merge", "audit", "write", "read again"]
     last = [one for one in events if one.get("stage") == "write" and "bytes" in one][-1]
     assert last["bytes"] == last["total_bytes"] > 0
+
+
+@pytest.mark.parametrize(("whitespace", "blank", "characters"), [("python", 1, 6), ("columnar", 0, 11)])
+def test_marin_s_normalisation_with_both_classes_of_whitespace(
+    tmp_path: Path, whitespace: str, blank: int, characters: int
+) -> None:
+    rows = [{"id": "run", "text": "a" + "  \x1c" * 3 + "b"}, {"id": "blank", "text": "\x1c"}]
+    write_records(tmp_path / "in/a.jsonl", rows)
+    kind = {"kind": "marin", "whitespace": whitespace, "max_run": 4}
+    tables = [{"name": "a", "paths": ["in/a.jsonl"], "id": "id"}]
+    (said,) = build(tmp_path, whole(tmp_path, source=tables, normalise=kind, split=None, dedup=None)).record["sources"]
+    assert said["dropped"] == ({"normalise/marin: blank": 1} if blank else {})
+    tok = load_tokenizer(str(tmp_path / "tokenizer.json"))
+    first = tok.decode(next(iter(tokenreel.open(tmp_path / "out")))[:-1])
+    assert len(first) == characters
+    # The id is that of the text as it is after normalisation.
+    assert explain(tmp_path / "out", "run")[0].id == text_id(first).hex()
