@@ -65,6 +65,8 @@ def order_tables(samples: int) -> dict[str, dict[str, Any]]:
 
 
 ORDERS = tuple(order_tables(SAMPLES))
+TWO_EPOCHS = ("windows-io", "maxtext-mmap")
+"""Orders whose second half is a second epoch."""
 
 
 def write_data(folder: Path, samples: int = SAMPLES, seed: int = 0) -> Path:

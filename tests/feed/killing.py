@@ -93,6 +93,8 @@ def job(said: dict[str, Any]) -> None:
         step += 1
         if kill is not None and kill["at"] == "between" and step == kill["number"]:
             kill_all()
+        if kill is not None and kill["at"] == "epoch" and states[0]["position"] >= (made.order.length or 0) // 2:
+            kill_all()
         if step % said["save"] == 0:
             save(path, states[0])
     if kill is not None and kill["at"] == "end":

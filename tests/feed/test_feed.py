@@ -24,10 +24,12 @@ from tests.feed.feeds import (
     windows_over,
     write_corpus,
 )
+from tests.formats.flat_cases import write
 from tokenreel.config.run import Schedule, Stage
 from tokenreel.corpus.corpus import Corpus
-from tokenreel.errors import IncompleteError, StateError, TokenreelError, UsageError
+from tokenreel.errors import IncompleteError, StateError, StorageError, TokenError, TokenreelError, UsageError
 from tokenreel.feed.schedule import Cursor, Steps
+from tokenreel.formats.datatrove import open_writer
 from tokenreel.order.protocol import Order
 
 TOKENS = 163
@@ -456,6 +458,57 @@ def test_a_corpus_whose_build_did_not_finish_is_refused(tmp_path: Path) -> None:
     (tmp_path / "c" / "COMPLETE.json").write_text("{}")
     with tokenreel.open_feed(order, corpora=corpus, batch=2) as feed:
         assert "incomplete" not in feed.state_dict()
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_ids_beyond_the_model_s_vocabulary_are_an_error_of_their_batch(corpora: list[Corpus], prefetch: int) -> None:
+    """The batches before it are good, and the state stands before it."""
+    options: dict[str, Any] = {"corpora": corpora[0], "batch": 2, "prefetch": prefetch}
+    with tokenreel.open_feed(stream_over(corpora[0]), vocab=100, **options) as feed:
+        seen: list[int] = []
+        with pytest.raises(TokenError) as caught:
+            seen.extend(int(batch["labels"].max()) for batch in feed)
+        assert (caught.value.code, caught.value.found) == ("TOK041", 100)
+        assert max(seen) < 100
+        assert feed.state_dict()["step"] == len(seen) == 12
+    with tokenreel.open_feed(stream_over(corpora[0]), vocab=TOKENS, **options) as feed:
+        assert len(list(feed)) == 20
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_a_shard_that_shrinks_under_a_feed_is_an_error_and_no_end(tmp_path: Path, prefetch: int) -> None:
+    corpus = corpus_of(tmp_path / "c", 4000)
+    with tokenreel.open_feed(stream_over(corpus), corpora=corpus, batch=2, prefetch=prefetch) as feed:
+        first = next(feed)
+        for path in (tmp_path / "c").glob("*.bin"):
+            os.truncate(path, 400)
+        steps = [first.step]
+        with pytest.raises(StorageError) as caught:
+            steps.extend(batch.step for batch in feed)
+        assert caught.value.code == "STO004"
+        # No more than was made before.
+        assert len(steps) <= 2 + prefetch
+        assert feed.state_dict()["step"] == len(steps)
+
+
+def test_weights_of_tokens_and_documents_reach_the_loss_mask(tmp_path: Path) -> None:
+    """datatrove's loss flags, through the public feed; and one array of weights a corpus."""
+    flags = [1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1]
+    folder = tmp_path / "c"
+    documents = [[5, 6, 7, 2], [8, 9, 10, 11, 2], [12, 13, 14, 2]]
+    write(open_writer, folder, "00000_unshuffled", documents, weights=flags, tokenizer="gpt2")
+    corpus = tokenreel.open(folder)
+    rows = {"kind": "documents", "weights": True, "ends": "next"}
+    options: dict[str, Any] = {"corpora": corpus, "batch": 3, "rows": rows}
+    with tokenreel.open_feed(stream_over(corpus, 4), **options) as feed:
+        assert next(feed)["loss_mask"].ravel().tolist() == [float(one) for one in flags[1:]]
+    each = [np.array([1.0, 0.0, 0.5], dtype=np.float32)]
+    with tokenreel.open_feed(stream_over(corpus, 4), document_weights=each, **options) as feed:
+        of_document = [1.0] * 4 + [0.0] * 5 + [0.5] * 4
+        expected = [one * two for one, two in zip(flags, of_document, strict=True)]
+        assert next(feed)["loss_mask"].ravel().tolist() == expected[1:]
+    with pytest.raises(UsageError, match="USE003"):
+        tokenreel.open_feed(stream_over(corpus, 4), **{**options, "rows": "documents"}, document_weights=each)
 
 
 def test_a_closed_feed_has_its_state_and_no_batches(corpora: list[Corpus]) -> None:

@@ -416,6 +416,17 @@ def test_weights_of_labels_and_documents_enter_the_mask(tmp_path: Path) -> None:
     assert mask[1].tolist() == [float(k % 5) * (1.0 if k < 12 else 10.0) for k in range(7, 17)]
 
 
+def test_a_document_of_no_weight_leaves_the_next_one_s_label(tmp_path: Path) -> None:
+    """Across the row's edge too, where that label is the look-ahead."""
+    write_pair(tmp_path, "part", "uint16", np.arange(30), [12, 18])
+    policy = {**DOCUMENTS, "weights": True, "ends": "next"}
+    weights = [np.array([0.0, 3.0], dtype=np.float32)]
+    options: dict[str, Any] = {"row_tokens": 6, "row_ahead": 1, "document_weights": weights}
+    with Gatherer([tokenreel.open(tmp_path)], policy, **options) as gatherer:
+        mask = gatherer.batch(SpanTable.of([0, 1, 2], [6, 9], [6, 6], flags=Flag.AHEAD))["loss_mask"]
+    assert mask.tolist() == [[0, 0, 0, 0, 0, 3], [0, 0, 3, 3, 3, 3]]
+
+
 def test_weights_have_to_be_as_many_as_documents(tmp_path: Path) -> None:
     write_pair(tmp_path, "part", "uint16", np.arange(30), [12, 18])
     wrong = [np.ones(3, dtype=np.float32)]

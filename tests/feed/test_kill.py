@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.feed.jobs import ORDERS, expected_rows, made_order, policy_of, write_data
+from tests.feed.jobs import ORDERS, TWO_EPOCHS, expected_rows, made_order, policy_of, write_data
 from tests.feed.killing import consumed
 from tests.feed.rims import RIMS, WITH_WORKERS, fits, takes
 from tests.warm import Warm
 from tokenreel.testing import Setting
 
-MOMENTS = ("gather", "prefetch", "before", "between", "saving", "end", "saved", "clock")
+MOMENTS = ("gather", "prefetch", "before", "between", "epoch", "saving", "end", "saved", "clock")
 SEED = int(os.environ.get("TOKENREEL_SEED", "20261130"))
 DOZENS = {1: (1, 2, 3, 5, 7), 2: (2, 4, 6), 3: (3, 6, 9)}
 
@@ -56,23 +55,26 @@ def trials(kills: int, seed: int = SEED) -> list[Trial]:
     draw = random.Random(seed)
     waiting: dict[str, list[str]] = {"order": [], "rim": [], "moment": []}
 
-    def turn(name: str, items: tuple[str, ...], right: Callable[[str], bool] = lambda item: True) -> str:
-        """Return who has waited longest among those that are right."""
-        if not any(map(right, waiting[name])):
-            waiting[name] += draw.sample(items, len(items))
-        found = next(filter(right, waiting[name]))
+    def turn(name: str, every: tuple[str, ...], some: Collection[str]) -> str:
+        """Return who of `some` has waited longest."""
+        if not set(waiting[name]) & set(some):
+            waiting[name] += draw.sample(every, len(every))
+        found = next(one for one in waiting[name] if one in some)
         waiting[name].remove(found)
         return found
 
     made: list[Trial] = []
     left = kills
     while left:
-        rim = turn("rim", tuple(RIMS))
-        order = turn("order", ORDERS, partial(takes, rim))
-        # Once, or twice in a row.
+        rim = turn("rim", tuple(RIMS), RIMS)
+        # Once, or twice in a row; at an epoch's end only where there is another epoch.
         count = min(left, draw.choice((1, 2)))
         left -= count
-        moments = [turn("moment", MOMENTS) for _ in range(count)]
+        taken = [order for order in ORDERS if takes(rim, order)]
+        ends = set(taken) & set(TWO_EPOCHS)
+        some = [one for one in MOMENTS if ends or one != "epoch"]
+        moments = [turn("moment", MOMENTS, some) for _ in range(count)]
+        order = turn("order", ORDERS, ends if "epoch" in moments else taken)
         attempts: list[dict[str, Any]] = []
         setting: Setting | None = None
         for moment in [*moments, None]:

@@ -76,10 +76,12 @@ class ShardWeights:
         ahead = last > count and flags & Flag.TAIL and weights is not None
         # The label that is token k of the extent stands one column before it.
         label = row[column - 1 + first : column - 1 + last]
-        label *= of_document
         if ahead and weights is not None:
             of_next = weights[int(self._corpora[c].table().at_tokens(np.array([begin + count]))[0])]
-            label[-1] *= of_next / of_document if of_document else 0.0
+            label[:-1] *= of_document
+            label[-1:] *= of_next
+        else:
+            label *= of_document
         if self._own_ends and flags & Flag.TAIL and count:
             row[column + count - 1] *= of_document
         of_tokens = self._weights_at(c, begin + first, last - first) if last > first else None

@@ -23,6 +23,9 @@ from tokenreel.pack.policy import RowPolicy, row_policy
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
+    import numpy.typing as npt
+
     from tokenreel.corpus.corpus import Corpus
     from tokenreel.feed.ledger import Ledger
     from tokenreel.feed.placement import Deal, Placement
@@ -55,6 +58,7 @@ def open_feed(  # noqa: PLR0913 (all that can be said of a feed)
     state: Mapping[str, Any] | State | str | os.PathLike[str] | None = None,
     ledger: str | os.PathLike[str] | Ledger | None = None,
     vocab: int | None = None,
+    document_weights: Sequence[npt.NDArray[np.float32] | None] | None = None,
     allow_incomplete: bool = False,
     out: Any = None,
     folder: str | os.PathLike[str] = ".",
@@ -70,7 +74,8 @@ def open_feed(  # noqa: PLR0913 (all that can be said of a feed)
     are made ahead in one thread (0: none). With `endless` the order begins again at its end; without, `last` says what
     becomes of a step that the order ends inside: ``short``, ``drop`` or ``error``. `start` is a sample, or (shard, token
     offset) of a `stream@1`; `state` a state to go on from, its file or dict. `ledger` is a file that rank 0 writes.
-    `out` gives buffers (`feed.buffers.buffers_of`). A lineage is opened at the segment that holds the state's next step; where
+    `out` gives buffers (`feed.buffers.buffers_of`). `document_weights` are one array a corpus, or None for one, for a row
+    policy with `weights`; weights of tokens come with the corpus. A lineage is opened at the segment that holds the state's next step; where
     that is its first, the state may be of the segment before.
 
     What could not be read or kept on the way (a cache, a dispatch elsewhere) is a warning of Python's.
@@ -99,6 +104,8 @@ def open_feed(  # noqa: PLR0913 (all that can be said of a feed)
     opened = Opened.of(run, corpora, Path(folder), cache, segment, said, accept)
     sizes = _schedule(opened.run, batch, schedule)
     policy = row_policy(rows if rows is not None else opened.run.row_policy if opened.run else "plain")
+    if document_weights is not None and not policy.weights:
+        raise UsageError("USE003", "document_weights", expected="a row policy with weights", found=policy.kind)
     order, cursor = _started(opened.order, opened.cursor, start)
     row_tokens = _row_tokens(order)
     incomplete = _incomplete(opened.corpora, allowed=allow_incomplete)
@@ -120,6 +127,7 @@ def open_feed(  # noqa: PLR0913 (all that can be said of a feed)
             dtype=dtype,
             threads=threads,
             vocab=vocab,
+            document_weights=document_weights,
         )
 
     feed = Feed(
