@@ -96,6 +96,31 @@ def test_prefetch_changes_nothing(folder: Path) -> None:
     check(folder, "megatron", "feed", every_setting((1, 2), (0,), (2, 4)), 12, prefetch=64)
 
 
+@pytest.mark.parametrize("order", ["stream", "windows", "mix", "megatron"])
+def test_endless_feeds_over_the_end_of_a_pass(order: str, folder: Path) -> None:
+    """Stopped anywhere in the first pass or the second, gone on with over the end of either."""
+    made, policy = made_order(folder, order, 12), policy_of(order)
+    once = expected_rows(made, policy)
+
+    def make(setting: Setting, rank: int, state: Any) -> Any:
+        return open_feed(
+            made,
+            rows=policy,
+            batch=setting.batch,
+            rank=rank,
+            world=setting.world,
+            state=state,
+            endless=True,
+            prefetch=1,
+        )
+
+    report = exactly_once(
+        make, every_setting((1, 2), (0,), (1, 4, 10)), (once * 3)[:26], rows=row_names, limit=26, stops=lambda step: step % 4 < 2
+    )  # fmt: skip
+    assert report.holds, "\n".join(report.lines()[:5])
+    assert report.cases >= 100
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rim", RIMS)
 def test_every_rim_and_order(rim: str, folder: Path) -> None:

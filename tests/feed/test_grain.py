@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from tests.feed.jobs import made_order, write_data
+from tokenreel.config.run import load_run
 from tokenreel.errors import UsageError
+from tokenreel.feed.importing import GrainCount, import_grain, read_grain
 from tokenreel.feed.opening import open_feed
 
 grain = pytest.importorskip("grain")
@@ -78,6 +80,35 @@ def test_grain_s_elastic_iterator_goes_on_with_other_hosts(run: Path, whole: lis
         one.set_state(state)
     after = np.stack([next(one)["labels"] for one in three], axis=1).reshape(6, -1)
     assert np.array_equal(after, rows[6:12])
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 3])
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_checkpoint_of_grain_s_own_goes_on_here(
+    hosts: int, steps: int, run: Path, whole: list[np.ndarray], tmp_path: Path
+) -> None:
+    """Hosts that take every n-th sample, as MaxText has Grain deal them, and the files that its checkpoints hold."""
+    iterators = []
+    for host in range(hosts):
+        mine = sample_dataset(run)[host::hosts]
+        options = grain.ReadOptions(num_threads=2, prefetch_buffer_size=8)
+        iterators.append(iter(mine.to_iter_dataset(options).batch(6 // hosts)))
+    for _ in range(steps):
+        for one in iterators:
+            next(one)
+    for host, one in enumerate(iterators):
+        (tmp_path / f"process_{host}-of-{hosts}.json").write_text(json.dumps(one.get_state()))
+    count = read_grain(tmp_path)
+    assert count == GrainCount(6 * steps, hosts)
+    with open_feed(run) as feed:
+        state = import_grain(load_run(run), feed.order, count)
+    assert (state.cursor.position, state.cursor.step) == (6 * steps, steps)
+    theirs = [next(one)["labels"] for one in iterators]
+    for host in range(hosts):
+        with open_feed(run, state=state, rank=host, world=hosts, placement="strided") as feed:
+            assert np.array_equal(next(feed)["labels"], theirs[host])
+    with open_feed(run, state=state, batch=4) as feed:
+        assert np.array_equal(next(feed)["labels"], np.concatenate(whole)[6 * steps : 6 * steps + 4])
 
 
 def test_batches_with_a_state_of_ours(run: Path, whole: list[np.ndarray]) -> None:
