@@ -89,11 +89,13 @@ def grams_of(ids: npt.ArrayLike, edges: npt.ArrayLike, n: int = N) -> Grams:
     return Grams(n, flat, ends, table, sieve, distinct)
 
 
-def overlap(grams: Grams, ids: npt.NDArray[Any], lengths: npt.ArrayLike) -> Overlap:
-    """Return where documents, end to end with `lengths`, share n-grams with items. Cost: about 4 ns an id."""
+def overlap(grams: Grams, ids: npt.NDArray[Any], lengths: npt.ArrayLike, room: int = 1024) -> Overlap:
+    """Return where documents, end to end with `lengths`, share n-grams with items. Cost: about 4 ns an id.
+
+    Where more than `room` places are shared it is begun again with more.
+    """
     flat = np.ascontiguousarray(ids, dtype=np.uint32)
     edges = np.concatenate(([0], np.cumsum(np.asarray(lengths, dtype=np.int64))))
-    room = 1024
     while True:
         out = np.empty((4, room), dtype=np.int64)
         used = _scan(flat, edges, grams.ids, grams.edges, grams.n, grams.table, grams.sieve, out)

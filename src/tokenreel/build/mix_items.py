@@ -33,12 +33,15 @@ class Items:
     @classmethod
     def of(cls, grams: Grams) -> Items:
         """Return them; memory is about 100 bytes an n-gram while it is made, 16 afterwards."""
-        own = overlap(grams, grams.ids, np.diff(grams.edges))
-        pairs = np.unique(np.stack([own.place, own.document], axis=1), axis=0)
-        places, first = np.unique(pairs[:, 0], return_index=True)
-        distinct = np.bincount(pairs[:, 1], minlength=grams.items).astype(np.int64)
-        edges = np.append(first, len(pairs)).astype(np.int64)
-        return cls(distinct, places, edges, np.ascontiguousarray(pairs[:, 1]))
+        lengths = np.diff(grams.edges)
+        own = overlap(grams, grams.ids, lengths, room=max(1, int(np.maximum(lengths - grams.n + 1, 0).sum())))
+        # Both are below 2**31: one sort of whole numbers orders them by place and item.
+        keys = np.sort(own.place * grams.items + own.document)
+        place, item = np.divmod(keys[np.diff(keys, prepend=-1) != 0], max(1, grams.items))
+        first = np.flatnonzero(np.diff(place, prepend=-1))
+        places = place[first]
+        distinct = np.bincount(item, minlength=grams.items).astype(np.int64)
+        return cls(distinct, places, np.append(first, len(place)).astype(np.int64), item)
 
     def pairs(self, found: Overlap) -> list[tuple[int, int, int, float]]:
         """Return (document, item, first place in the document, share of the item's n-grams), by document and item.
