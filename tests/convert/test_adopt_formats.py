@@ -27,7 +27,7 @@ def test_every_format(name: str, tmp_path: Path, tmp_path_factory: pytest.TempPa
     assert [ids.tolist() for ids in tokenreel.open(tmp_path)] == WANTED
     whole = verify(tmp_path, level="full")
     assert (whole.status, [note for note in whole.not_checked if note.what == NOT_ATTESTED]) == ("ok", [])
-    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "tokenreel.json"]
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".json"]
     largest = max(files, key=lambda path: path.stat().st_size)
     data = bytearray(largest.read_bytes())
     data[-3] ^= 1
