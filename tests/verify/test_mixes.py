@@ -14,7 +14,7 @@ from tests.build.mixed_runs import EVAL, build, sources, text, whole
 from tests.build.mixes import write_records
 from tests.verify.corpora import changed, files_of, flipped
 from tokenreel.store import MemoryStore, dumps_canonical
-from tokenreel.verify import Report
+from tokenreel.verify import Report, verify
 from tokenreel.verify.verify import verify_store
 
 RECORD, CONFIG, COMPLETE, MANIFEST = "mix.json", "mix.config.json", "mix.complete.json", "tokenreel.json"
@@ -175,3 +175,11 @@ def test_a_mix_that_did_not_end_is_incomplete_however_little_is_there(ounce: dic
         files = {path: data for path, data in ounce.items() if path not in gone}
         report = verify_store(MemoryStore(files))
         assert (report.status, set(report.counts)) == ("incomplete", {"MAN046"})
+
+
+def test_a_split_or_a_shard_is_checked_without_the_rest(tmp_path: Path) -> None:
+    build(tmp_path, whole(tmp_path, source=sources(tmp_path, {"web": 20})))
+    with (tmp_path / "out/audit.json").open("ab") as file:
+        file.write(b" ")
+    for name, status in (("", "broken"), ("/train", "ok"), ("/shards/train/shard_000000", "ok")):
+        assert verify(f"{tmp_path}/out{name}", level="full").status == status
