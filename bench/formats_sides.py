@@ -58,6 +58,35 @@ def convert(folder: str, to: str, proof: bool) -> str | None:
     return run(source, target, to=to, boundary=f"suffix={SUFFIX}", proof=proof).identity
 
 
+def part(folder: str, what: str) -> float:
+    """One part of a conversion alone, over 256 MiB of the source in blocks of 1 MiB; returns ns a byte."""
+    import hashlib
+    import time
+
+    import blake3
+
+    source, scratch = Path(folder) / "source/part-0.bin", Path(folder) / "scratch"
+    count, size = 256, 1 << 20
+    wide = np.zeros(size // 2, np.uint32).data.cast("B")
+    digest = blake3.blake3() if what.startswith("blake3") else hashlib.sha256()
+    with source.open("rb", buffering=0) as file, scratch.open("wb", buffering=0) as out:
+        block = file.read(size)
+        begin = time.perf_counter()
+        for number in range(count):
+            if what == "read":
+                file.seek(number * size % source.stat().st_size)
+                file.read(size)
+            elif what.startswith("write"):
+                out.write(block)
+            else:
+                digest.update(wide if what.startswith("blake3") else block)
+        if what == "write and sync":
+            os.fsync(out.fileno())
+        seconds = time.perf_counter() - begin
+    scratch.unlink()
+    return seconds / (count * size) * 1e9
+
+
 def make_many(folder: str, shards: int) -> None:
     from tokenreel.formats.megatron_write import MegatronWriter
 
@@ -119,6 +148,6 @@ if __name__ == "__main__":
     serve(
         {
             one.__name__: one
-            for one in (make, warm, copy, convert, make_many, open_many, hashed, adopted, unadopted, verified)
+            for one in (make, warm, copy, convert, part, make_many, open_many, hashed, adopted, unadopted, verified)
         }
     )

@@ -43,6 +43,7 @@ def measured(gigabytes: float, rounds: int, datatrove: Peer) -> dict[str, Any]:
             run(side, "full", "verified", inside="source", level="full")
         side.call("adopted", folder=str(FOLDER))
         for _ in range(rounds):
+            run(side, "hashlib", "hashed", processes=cores())
             run(side, "full, with identity", "verified", inside="source", level="full")
         side.call("unadopted", folder=str(FOLDER))
     with Side("quick", [sys.executable, script]) as side:
