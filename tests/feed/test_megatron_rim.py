@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.feed.jobs import EOD, made_order, write_data
-from tokenreel.errors import UsageError
+from tokenreel.errors import OrderError, UsageError
 from tokenreel.feed.megatron import datasets_provider, external_provider, megatron_policy, micro_batches
 from tokenreel.feed.opening import open_feed
 from tokenreel.order.megatron_samplers import single
@@ -53,14 +53,15 @@ def config_of(case: dict[str, Any]) -> SimpleNamespace:
 @pytest.mark.parametrize("case", ROWS, ids=lambda case: f"{case['name']}-{case['part']}")
 def test_samples_are_those_of_gpt_dataset(case: dict[str, Any]) -> None:
     sizes = [case["samples"] if part == case["part"] else None for part in PARTS]
-    dataset = datasets_provider(config_of(case))(sizes)[PARTS.index(case["part"])]
+    # Samples were read in this order, from a new data set each.
+    dataset = datasets_provider(config_of(case), compat=["carried-mask"])(sizes)[PARTS.index(case["part"])]
     for number, sample in enumerate(case["indices"]):
         found = dataset[sample]
         assert list(found) == list(case["arrays"])
         for name, dtype in case["arrays"].items():
             expected = stored("rows/megatron.npz")[f"{case['name']}/{case['part']}/{name}"]
-            if number >= len(expected) or (name == "loss_mask" and case["name"] == "pad_equals_eod_allowed"):
-                # Masks there are kept for the first samples only, or are Megatron's cached ones.
+            if number >= len(expected):
+                # Masks are kept for the first samples only.
                 continue
             assert str(found[name].dtype) == f"torch.{dtype}"
             assert np.array_equal(found[name].numpy(), expected[number]), (sample, name)
@@ -98,6 +99,20 @@ def test_a_loader_collates_what_megatron_s_does(tmp_path: Path) -> None:
     }  # fmt: skip
     assert np.array_equal(batch["tokens"][1].numpy(), train[11]["tokens"].numpy())
     assert any(tmp_path.iterdir())
+
+
+def test_a_mask_is_carried_only_where_that_is_asked_for() -> None:
+    case = next(one for one in ROWS if one["name"] == "pad_equals_eod_allowed")
+    own, theirs = (
+        datasets_provider(config_of(case), compat=some)([40, None, None])[0] for some in ((), ("carried-mask",))
+    )
+    first = own[0]["loss_mask"]
+    assert 0 < first.sum() < len(first)
+    assert torch.equal(theirs[0]["loss_mask"], first)
+    assert torch.equal(theirs[1]["loss_mask"], own[1]["loss_mask"] * first)
+    assert not torch.equal(theirs[1]["loss_mask"], own[1]["loss_mask"])
+    with pytest.raises(OrderError, match="ORD002"):
+        datasets_provider(config_of(case), compat=["carried-masks"])([40, None, None])
 
 
 def test_none_is_a_sample_with_nothing_to_learn() -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.errors import UsageError, require
-from tokenreel.feed.megatron_config import PARTS, megatron_policy, part_orders, several
+from tokenreel.feed.megatron_config import CARRIED, PARTS, megatron_policy, part_orders, several
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from tokenreel.corpus.corpus import Corpus
     from tokenreel.feed.feed import Feed
@@ -29,10 +29,11 @@ class MegatronDataset:
     """One part of a job's data by sample number, as ``GPTDataset`` or ``BlendedDataset`` gives it.
 
     ``dataset[i]`` is a dict of tensors with its keys, in its order; a blend's begins with ``dataset_id``. ``dataset[None]`` is
-    sample 0 with nothing to learn. Forked workers go on with their own copy.
+    sample 0 with nothing to learn. Forked workers go on with their own copy. With `carried` the columns that the first
+    sample asked for has no loss in have none in any later one, as Megatron's cached mask has it.
     """
 
-    def __init__(self, order: Order, corpora: Sequence[Corpus], policy: RowPolicy) -> None:
+    def __init__(self, order: Order, corpora: Sequence[Corpus], policy: RowPolicy, *, carried: bool = False) -> None:
         from tokenreel.feed.opening import open_feed
         from tokenreel.pack.megatron_parts import exact_edges
 
@@ -40,6 +41,8 @@ class MegatronDataset:
         self._blend = order.name.startswith("megatron-blend")
         self._feed = open_feed(order, corpora=corpora, rows=policy, batch=1, dtype="int64", prefetch=0)
         self._exact = exact_edges(order, policy)
+        resets = policy.reset_position_ids or policy.reset_attention_mask or policy.eod_mask_loss
+        self._carried: dict[int, Any] | None = {} if carried and not resets else None
 
     def __len__(self) -> int:
         """Return the samples."""
@@ -62,8 +65,13 @@ class MegatronDataset:
         made = self._exact(self._feed.rows(numbers), numbers)
         arrays = {name: torch.from_numpy(array) for name, array in made.items()}
         rows: list[dict[str, Any]] = [{k: array[n] for k, array in arrays.items()} for n in range(len(numbers))]
+        members = (
+            self.order.components_at(numbers).astype(np.int16) if self._blend else np.zeros(len(numbers), np.int16)
+        )
+        if self._carried is not None:
+            for member, row in zip(members.tolist(), rows, strict=True):
+                row["loss_mask"] *= self._carried.setdefault(member, row["loss_mask"].clone())
         if self._blend:
-            members = self.order.components_at(numbers).astype(np.int16)
             rows = [{"dataset_id": member, **row} for member, row in zip(members, rows, strict=True)]
         return rows
 
@@ -72,19 +80,22 @@ class MegatronDataset:
         self._feed.close()
 
 
-def datasets_provider(config: Any, *, cache: str | None = None) -> Provider:
+def datasets_provider(config: Any, *, cache: str | None = None, compat: Collection[str] = ()) -> Provider:
     """Return Megatron's ``train_valid_test_datasets_provider`` for a ``GPTDatasetConfig``, or anything with its attributes.
 
     Read are `random_seed`, `sequence_length`, `blend` or `blend_per_split`, `split`, `tokenizer` (`eod`, `pad`,
     `special_tokens_dict`), the reset, masking and pad flags, `drop_last_partial_validation_sequence`,
     `add_extra_token_to_sequence`, `mid_level_dataset_surplus`, `multiple_validation_sets` and `full_validation`. The provider
     is called with the samples of each part and gives a data set for each, a list of them for several validation sets, None
-    for a part without documents; every rank may call it (`is_distributed`). `cache` keeps permutations between starts. Raises `UsageError` (USE003) without a blend, and what opening and ordering raise.
+    for a part without documents; every rank may call it (`is_distributed`). `cache` keeps permutations between starts.
+    `compat` names quirks to keep: those of `megatron@1`, and ``carried-mask``, the loss mask that Megatron reuses where nothing
+    is reset. Raises `UsageError` (USE003) without a blend, and what opening and ordering raise.
     """
     policy = megatron_policy(config)
 
     def made(part: str, samples: int | None) -> Any:
-        found = [MegatronDataset(*one, policy) for one in part_orders(config, part, samples, cache)]
+        orders = part_orders(config, part, samples, cache, [one for one in compat if one != CARRIED])
+        found = [MegatronDataset(*one, policy, carried=CARRIED in compat) for one in orders]
         return found if several(config, part) else next(iter(found), None)
 
     def provide(samples: Sequence[int | None], vp_stage: int | None = None) -> tuple[Any, Any, Any]:

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 from tokenreel.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tokenreel.corpus.corpus import Corpus
     from tokenreel.index.megatron import MegatronJob
     from tokenreel.order.protocol import Order
     from tokenreel.pack.policy import RowPolicy
 
 PARTS = ("train", "valid", "test")
+CARRIED = "carried-mask"
+"""The quirk of rows; all others are those of orders."""
 
 
 def megatron_policy(config: Any) -> RowPolicy:
@@ -49,7 +53,7 @@ def _id(tokenizer: Any, name: str) -> int | None:
 
 
 def part_orders(
-    config: Any, part: str, samples: int | None, cache: str | None
+    config: Any, part: str, samples: int | None, cache: str | None, compat: Collection[str] = ()
 ) -> list[tuple[Order, tuple[Corpus, ...]]]:
     """Return the prepared orders of one part, each with the corpora it reads: several for several validation sets.
 
@@ -60,10 +64,10 @@ def part_orders(
     from tokenreel.index.megatron import job_order, open_prefixes
     from tokenreel.order.megatron_plan import split_bounds, split_weights
 
-    job = _job(config, part, samples)
+    job = _job(config, part, samples, tuple(compat))
     if job is None:
         return []
-    if job.split is not None and split_bounds(split_weights(job.split))[PARTS.index(part)] is None:
+    if job.split is not None and split_bounds(split_weights(job.split, compat=compat))[PARTS.index(part)] is None:
         return []
     made = []
     for one in _validation_sets(config, job):
@@ -90,7 +94,7 @@ def _validation_sets(config: Any, job: MegatronJob) -> list[MegatronJob]:
     return [replace(job, prefixes=(prefix,), weights=None) for prefix in job.prefixes]
 
 
-def _job(config: Any, part: str, samples: int | None) -> MegatronJob | None:
+def _job(config: Any, part: str, samples: int | None, compat: tuple[str, ...]) -> MegatronJob | None:
     from tokenreel.index.megatron import MegatronJob
 
     each, whole = getattr(config, "blend_per_split", None), getattr(config, "blend", None)
@@ -112,4 +116,5 @@ def _job(config: Any, part: str, samples: int | None) -> MegatronJob | None:
         surplus=float(getattr(config, "mid_level_dataset_surplus", 0.005)),
         row_ahead=int(bool(getattr(config, "add_extra_token_to_sequence", True))),
         keep_partial=part == "valid" and not getattr(config, "drop_last_partial_validation_sequence", True),
+        compat=compat,
     )
