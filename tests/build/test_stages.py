@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,6 +53,20 @@ def test_several_keys_and_the_brake() -> None:
 
 
 ids = st.lists(st.integers(0, 3), max_size=30)
+
+
+def test_places_in_parts_are_those_of_all_keys_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    drawn = np.random.default_rng(3).integers(0, 30_000, 50_000, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    keys = np.stack([drawn, drawn ^ np.uint64(5)], axis=1)
+    whole = first_places([keys], len(keys))
+    # Every block goes to disk, and parts are small.
+    monkeypatch.setattr(dedup, "IN_MEMORY", 0)
+    monkeypatch.setattr(dedup, "MEMORY", 0)
+    monkeypatch.setattr(dedup, "parts_for", lambda _: 16)
+    for threads in (1, 2):
+        found = first_places([keys[:20_000], keys[20_000:]], len(keys), tmp_path, threads)
+        assert np.array_equal(found, whole)
+    assert not list(tmp_path.iterdir())
 
 
 @settings(max_examples=150, deadline=None)

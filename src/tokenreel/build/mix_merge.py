@@ -2,11 +2,13 @@
 
 Documents come in turn: proportionally to budgets, source by source, or shuffled. One that equals a document that stayed, by
 text, url or id, is skipped when its turn comes and does not count as emitted, so that every prefix has the mix of the budgets.
-Near duplicates go after that. In memory: 16 bytes a document for exact dedup, 8 more for each further key.
+Near duplicates go after that. In memory: 25 bytes a document with exact dedup (those of the walk; to find equal keys takes
+less), 4 more shuffled, 8 for each further key; with near duplicates 130 more, their signatures are a mapped file.
 """
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 KEPT, EXACT, URL, ID, NEAR, EVAL = range(6)
 RULES = {EXACT: "exact", URL: "url", ID: "id", NEAR: "near", EVAL: "overlap"}
+_RUN = 1 << 14
 _COLUMNS = {EXACT: "id", URL: "url_key", ID: "id_key"}
 
 
@@ -51,18 +54,18 @@ class Merged:
         self.order = self.order[self.why[self.order] == KEPT]
 
 
-def merge(staged: Staged, recipe: MixedRecipe, spill: Path | None = None) -> Merged:
-    """Return the merged order of a recipe. Raises `SourceError` (SRC030) where a source would lose too much."""
+def merge(staged: Staged, recipe: MixedRecipe, spill: Path | None = None, threads: int = 1) -> Merged:
+    """Return the merged order of a recipe; keys beyond a limit of memory wait below `spill`. Raises `SourceError` (SRC030) where a source would lose too much."""
     dedup, total = recipe.dedup, len(staged)
     kinds = _kinds(dedup)
     classes = np.empty((len(kinds), total), np.int32)
     for row, kind in enumerate(kinds):
-        classes[row] = _classes(staged, _COLUMNS[kind], spill)
+        classes[row] = _classes(staged, _COLUMNS[kind], spill, threads)
     given = np.empty(0, np.int32)
     if recipe.merge.how == "sequential":
         given = np.arange(total, dtype=np.int32)
     elif recipe.merge.how == "shuffle":
-        given = shuffled(total, recipe.merge.seed).astype(np.int32)
+        given = shuffled(total, recipe.merge.seed)
     budgets = budgets_of(staged, recipe)
     rank = np.argsort(np.array(staged.names, dtype=object), kind="stable").astype(np.int64)
     order, winner = np.empty(total, np.int32), np.full(total, -1, np.int32)
@@ -74,7 +77,7 @@ def merge(staged: Staged, recipe: MixedRecipe, spill: Path | None = None) -> Mer
     merged = Merged(order[:kept].copy(), why, winner)
     if dedup is not None:
         if dedup.near is not None:
-            _near(staged, merged, dedup.near.threshold)
+            _near(staged, merged, dedup.near.threshold, spill)
         _brake(staged, merged, dedup)
     return merged
 
@@ -106,32 +109,40 @@ def _kinds(dedup: DedupTable | None) -> list[int]:
     ]
 
 
-def _classes(staged: Staged, column: str, spill: Path | None) -> I32:
+def _classes(staged: Staged, column: str, spill: Path | None, threads: int) -> I32:
     """Return, of every document, the first one that has its key, -1 without a key."""
     parts = [part for part in staged.parts if len(part)]
     known = [np.empty(0, np.bool_), *(np.asarray(part.table([column]).column(column).is_valid()) for part in parts)]
     valid = np.concatenate(known)
-    there = np.flatnonzero(valid).astype(np.int32)
+    whole = bool(valid.all())
 
     def batches() -> Iterator[npt.NDArray[np.uint64]]:
         for part in parts:
             keys, has = part.keys(column)
             yield keys[has]
 
-    first = first_places(batches(), len(there), spill)
+    first = first_places(batches(), int(np.count_nonzero(valid)), spill, threads)
+    if whole:
+        return first
+    there = np.flatnonzero(valid).astype(np.int32)
     out = np.full(len(staged), -1, np.int32)
     out[there] = there[first]
     return out
 
 
-def _near(staged: Staged, merged: Merged, threshold: float) -> None:
+def _near(staged: Staged, merged: Merged, threshold: float, spill: Path | None) -> None:
     from tokenreel.build.near_duplicates import near_first
 
     if not len(merged.order):
         return
-    column = staged.take(merged.order, ("near",)).column("near").combine_chunks()
-    signed = np.asarray(column.flatten()).reshape(len(merged.order), -1)
-    first = near_first(np.ascontiguousarray(signed), threshold)
+    with tempfile.TemporaryFile(dir=spill) as file:
+        # Signatures in merged order: on disk, since they are many times as large as all else that a merge needs.
+        for begin in range(0, len(merged.order), _RUN):
+            taken = staged.take(merged.order[begin : begin + _RUN], ("near",)).column("near").combine_chunks()
+            file.write(np.ascontiguousarray(taken.flatten()).data)
+        file.flush()
+        signed = np.asarray(np.memmap(file, np.uint32, mode="r")).reshape(len(merged.order), -1)
+        first = near_first(signed, threshold)
     gone = np.flatnonzero(first != np.arange(len(first)))
     documents = merged.order[gone]
     merged.winner[documents] = merged.order[first[gone]]

@@ -211,7 +211,7 @@ class _Mix:
         spill = self.out / JOURNAL / "keys"
         shutil.rmtree(spill, ignore_errors=True)
         make_folder(spill)
-        merged = merge(staged, self.recipe, spill)
+        merged = merge(staged, self.recipe, spill, self.threads)
         checked = self._audited(staged, merged, sets)
         if not len(merged.order):
             seen = sum(source.totals.docs_seen for source in sources)
