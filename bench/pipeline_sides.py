@@ -48,7 +48,7 @@ def staging(recipe: str, out: str, workers: int = WORKERS) -> dict[str, Any]:
 
 
 def exact_dedup(documents: int, seed: int = 1) -> dict[str, Any]:
-    """Find first places among synthetic keys, a tenth of them duplicates; also how large the process became."""
+    """Find first places among synthetic keys, two fifths of them duplicates; also how large the process became."""
     import tempfile
 
     import numpy as np
