@@ -176,6 +176,29 @@ def test_other_columns_of_mds_are_kept(tmp_path: Path) -> None:
     assert b"document 6" in (tmp_path / "out/shard.00000.mds").read_bytes()
 
 
+@pytest.mark.parametrize("below", [True, False], ids=["and one in each folder", "alone"])
+def test_an_index_above_several_folders(tmp_path: Path, below: bool) -> None:
+    """mosaicml-streaming merges the indices of several writers into one above their folders."""
+    source = made(tmp_path, "mds")
+    rows = json.loads((source / "index.json").read_text())["shards"]
+    for k, row in enumerate(rows):
+        (source / str(k)).mkdir()
+        name = row["raw_data"]["basename"]
+        (source / name).rename(source / str(k) / name)
+        if below:
+            (source / str(k) / "index.json").write_text(json.dumps({"version": 2, "shards": [row]}))
+        row["raw_data"] = {**row["raw_data"], "basename": f"{k}/{name}"}
+    (source / "index.json").write_text(json.dumps({"version": 2, "shards": rows}))
+    assert documents(source) == ALL
+    assert repair(source, tmp_path / "no").exit_status == 0
+    cut(source / "1" / rows[1]["raw_data"]["basename"][2:], 1)
+    mended(tmp_path)
+    assert documents(tmp_path / "out") == [*ALL[:4], *ALL[5:]]
+    assert {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("index.json")} == {
+        str(p.relative_to(source)) for p in source.rglob("index.json")
+    }
+
+
 @pytest.mark.parametrize("layout", ["sharded", "consolidated"])
 @pytest.mark.parametrize("damage", ["gone", "none", "unfinished"])
 def test_a_ledger_is_made_from_the_stores(tmp_path: Path, layout: str, damage: str) -> None:

@@ -116,8 +116,9 @@ def without_index(store: Store, paths: Sequence[str], wish: Wish) -> tuple[list[
             continue
         module = importlib.import_module(MODULES[family])
         found = module.find(store, paths, wish)
+        lone = [one for one in found if not (hasattr(module, "is_named") and module.is_named(store, one))]
         places = {
-            f"{module.place(one) if hasattr(module, 'place') else folder_of(one.files[0])}{index}" for one in found
+            f"{module.place(one) if hasattr(module, 'place') else folder_of(one.files[0])}{index}" for one in lone
         }
         bad = sorted(place for place in places if not module.is_index(store, place))
         if found and bad:

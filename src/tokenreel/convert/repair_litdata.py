@@ -12,6 +12,7 @@ from tokenreel.convert.salvage import by_separators
 from tokenreel.convert.virtual import Spliced
 from tokenreel.errors import TokenreelError, require
 from tokenreel.formats.base import Found
+from tokenreel.formats.indexed import parsed
 from tokenreel.formats.litdata import orphans
 from tokenreel.formats.litdata_index import INDEX, KINDS, parse_index, stem
 from tokenreel.formats.litdata_write import CODES, config_of
@@ -41,14 +42,19 @@ def is_index(store: Store, path: str) -> bool:
 def _index(store: Store, folder: str) -> dict[str, Any]:
     """Return what an index says, as it stands there; empty for one that is none."""
     path = f"{folder}{INDEX}"
-    if not store.exists(path):
-        return {}
+    return parsed(store, path, _parse) if store.exists(path) else {}
+
+
+def _parse(store: Store, path: str) -> dict[str, Any]:
     try:
         value = loads_strict(store.read(path), path)
     except ValueError:
         return {}
     sound = isinstance(value, dict) and isinstance(value.get("chunks"), list) and isinstance(value.get("config"), dict)
-    return dict(value) if sound else {}
+    if not sound:
+        return {}
+    chunks = {stem(str(one.get("filename"))): one for one in value["chunks"] if isinstance(one, dict)}
+    return {**value, "by_stem": chunks}
 
 
 def find(store: Store, paths: Sequence[str], wish: Wish) -> list[Found]:  # noqa: ARG001
@@ -78,10 +84,7 @@ def rebuild(store: Store, found: Found, wish: Wish) -> Rebuilt:
 
 def _said(store: Store, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     index = _index(store, folder_of(path))
-    name = path.rpartition("/")[2]
-    entries = (one for one in index.get("chunks", ()) if isinstance(one, dict))
-    said = next((one for one in entries if stem(str(one.get("filename"))) == stem(name)), {})
-    return index.get("config", {}), said
+    return index.get("config", {}), index.get("by_stem", {}).get(stem(path.rpartition("/")[2]), {})
 
 
 def _dtype(config: dict[str, Any]) -> str | None:

@@ -10,6 +10,7 @@ import numpy as np
 from tokenreel.convert.repair_indexed import Kept, Rebuilt, beyond, folder_of, unpacked
 from tokenreel.convert.virtual import Spliced
 from tokenreel.formats.base import Found
+from tokenreel.formats.indexed import parsed
 from tokenreel.formats.mds import kind_of
 from tokenreel.formats.mds_index import INDEX, VERSION, Column, array_of, columns_of, token_column
 from tokenreel.formats.unpacking import ALGORITHMS
@@ -34,8 +35,10 @@ def is_index(store: Store, path: str) -> bool:
 
 def _entries(store: Store, path: str) -> dict[str, dict[str, Any]] | None:
     """Return the entries of an index by the shard's raw name, as they stand there; None for what is no index."""
-    if not store.exists(path):
-        return None
+    return parsed(store, path, _parse_entries) if store.exists(path) else None
+
+
+def _parse_entries(store: Store, path: str) -> dict[str, dict[str, Any]] | None:
     try:
         value = loads_strict(store.read(path), path)
     except ValueError:
@@ -69,7 +72,7 @@ def rebuild(store: Store, found: Found, wish: Wish) -> Rebuilt:  # noqa: ARG001
     `FormatError` (FLT020) where neither header nor description can be read.
     """
     path, packed = _there(store, found)
-    said = (_entries(store, f"{folder_of(path)}{INDEX}") or {}).get(f"{found.name.rpartition('/')[2]}{SUFFIX}")
+    said = next((entry for _, entry in _named(store, found)), None)
     reader = store.reader(path) if not packed else unpacked(store, path, packed)
     try:
         return _rebuilt(found, path, packed, reader, said)
@@ -187,19 +190,38 @@ def _ids_lost(
 
 
 def indices(store: Store, kept: Sequence[Kept]) -> dict[str, bytes]:
-    """Return the index of every folder: entries of shards that were whole as they were, of others as they are now."""
+    """Return every index, of folders and of what is above them: entries of shards that were whole as they were."""
     folders: dict[str, list[dict[str, Any]]] = {}
     for one in kept:
-        folder = folder_of(one.found.files[0])
-        if one.rebuilt is not None:
-            folders.setdefault(folder, []).append(one.rebuilt.entry)
-            continue
-        old = (_entries(store, f"{folder}{INDEX}") or {}).get(f"{one.found.name.rpartition('/')[2]}{SUFFIX}")
-        folders.setdefault(folder, []).append(old or _own_entry(store, one.found))
+        homes: list[tuple[str, dict[str, Any] | None]] = [*_named(store, one.found)]
+        homes = homes or [(folder_of(one.found.files[0]), None)]
+        for folder, old in homes:
+            entry = one.rebuilt.entry if one.rebuilt is not None else old or _own_entry(store, one.found)
+            raw = {**entry["raw_data"], "basename": f"{one.found.name}{SUFFIX}".removeprefix(folder)}
+            folders.setdefault(folder, []).append({**entry, "raw_data": raw})
     return {
         f"{folder}{INDEX}": json.dumps({"shards": rows, "version": VERSION}, sort_keys=True).encode()
         for folder, rows in folders.items()
     }
+
+
+def is_named(store: Store, found: Found) -> bool:
+    """Return whether an index names a shard, in its folder or above."""
+    return bool(_named(store, found))
+
+
+def _named(store: Store, found: Found) -> list[tuple[str, dict[str, Any]]]:
+    """Return (folder with its slash, entry) of every index that names a shard, the nearest first."""
+    raw = f"{found.name}{SUFFIX}"
+    out = []
+    folder = folder_of(raw)
+    while True:
+        entry = (_entries(store, f"{folder}{INDEX}") or {}).get(raw.removeprefix(folder))
+        if entry is not None:
+            out.append((folder, entry))
+        if not folder:
+            return out
+        folder = folder_of(folder[:-1])
 
 
 def _own_entry(store: Store, found: Found) -> dict[str, Any]:
