@@ -94,6 +94,20 @@ def test_generated_code_repeats_its_shingles() -> None:
     assert found[1] < 0.2
 
 
+def test_a_text_of_line_feeds_has_more_lines_than_words() -> None:
+    for count in (1, 63, 64, 130, 5000, 70_000):
+        for text in ("\n" * count, "a\n\n" * count, "\n\n\n-" * count):
+            row = measure(pa.array([text], pa.large_string()))[0]
+            np.testing.assert_allclose(row, reference(text), err_msg=f"{text[:4]!r} {count}")
+
+
+def test_lines_that_differ_by_a_nul_are_two() -> None:
+    for one, other in (("\0a", "b"), ("12345678\0", "12345678"), ("\0", "a")):
+        text = f"{one}\n{other}"
+        row = measure(pa.array([text], pa.large_string()))[0]
+        np.testing.assert_allclose(row, reference(text), err_msg=repr(text))
+
+
 def test_no_text_has_no_measures() -> None:
     assert measure(pa.array([], pa.large_string())).shape == (0, len(MEASURES))
     assert not measure(pa.array([""], pa.large_string())).any()

@@ -109,7 +109,8 @@ def measure(texts: Any, which: int = ALL) -> npt.NDArray[np.float64]:
     words, keys = np.empty(longest // 2 + 2, dtype=np.uint64), np.empty(longest + 2, dtype=np.uint64)
     begins, sizes, first, counts, places = (np.empty(len(words), dtype=np.int32) for _ in range(5))
     ends, points = np.empty(longest + 2, dtype=np.int32), np.empty(longest + 2, dtype=np.int32)
-    table = np.empty(1 << max(6, (2 * len(words)).bit_length()), dtype=np.int32)
+    # Of a text of line feeds every byte ends a line: words are fewer.
+    table = np.empty(1 << max(6, (2 * (longest + 2)).bit_length()), dtype=np.int32)
     _measure(
         data, offsets, which, _KINDS, stop_hashes(), words, begins, sizes, ends, points, keys, table, first, counts, places, out
     )  # fmt: skip
@@ -261,7 +262,7 @@ def _symbols(data: Any, begin: Any, end: Any) -> Any:
 @inlined
 def _hashed(data: Any, begin: Any, end: Any) -> Any:
     """Return the hash of some bytes, eight at a time."""
-    value = np.uint64(0xCBF29CE484222325) ^ np.uint64(end - begin)
+    value = np.uint64(0xCBF29CE484222325)
     at, stop = np.uint64(begin), np.uint64(end)
     while at + np.uint64(8) <= stop:
         chunk = np.uint64(0)
@@ -273,7 +274,7 @@ def _hashed(data: Any, begin: Any, end: Any) -> Any:
     while at < stop:
         chunk = (chunk << np.uint64(8)) | np.uint64(data[at])
         at += np.uint64(1)
-    return _mixed(value, chunk)
+    return _mixed(_mixed(value, chunk), np.uint64(end - begin))
 
 
 @inlined
