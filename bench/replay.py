@@ -1,7 +1,8 @@
 """Replay: an index validated beside hashlib; 128-bit ids joined beside DuckDB and polars; documents found in orders of 10**9 samples.
 
 Joins read two Parquet files of ids and row numbers from the page cache, two threads for the peers, and count the pairs; each is a process of its own and
-"added" is what its resident set grows by at its peak. Hashing of text is not part of it. tokenreel's join keeps ids on disk by their top bits.
+"added" is what its resident set grows by at its peak. Hashing of text is not part of it. tokenreel's join parts ids by their top bits: 128 MiB a side in memory,
+the rest on disk, read back part by part.
 """
 
 from __future__ import annotations

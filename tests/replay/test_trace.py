@@ -17,6 +17,7 @@ import pytest
 import tokenreel
 from tests.cli.command import run
 from tokenreel.config.run import load_run
+from tokenreel.feed.placement import placement
 from tokenreel.formats.megatron_write import MegatronWriter
 from tokenreel.index.segments import sample_range
 from tokenreel.replay.ledgers import diff, exposure, ranges, read_ledger
@@ -99,6 +100,20 @@ def test_a_step_has_its_samples_documents_and_text(tmp_path: Path) -> None:
             assert np.array_equal(document[extent["start"] : extent["start"] + extent["length"]], ids)
     halves = [trace_step(traced(path), 3, rank=rank, world=2)["samples"] for rank in (0, 1)]
     assert halves[0] + halves[1] == facts["samples"]
+
+
+@pytest.mark.parametrize(("placed", "micro_batch"), [("contiguous", None), ("strided", None), ("megatron", 1)])
+def test_a_rank_is_told_what_its_feed_read(tmp_path: Path, placed: str, micro_batch: int | None) -> None:
+    path = run_file(tmp_path, ORDERS["windows"])
+    more = [] if micro_batch is None else ["--micro-batch", micro_batch]
+    for rank in range(2):
+        way = placement(placed, micro_batch)
+        with tokenreel.open_feed(path, rank=rank, world=2, placement=way) as feed:
+            batch = [next(feed) for _ in range(3)][2]
+        ran = run("trace", path, "--step", 2, "--rank", rank, "--world", 2, "--placement", placed, *more, "--json")
+        assert ran.status == 0, ran.err
+        assert [row["sample"] for row in ran.json["samples"]] == batch.samples.tolist()
+    assert run("trace", path, "--step", 2, "--rank", 2, "--world", 2, "--json").json["error"]["code"] == "RPL052"
 
 
 def test_what_is_inexact_reaches_every_step(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tokenreel.cli.output import note, print_json, print_line, print_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokenreel.feed.placement import Placement
     from tokenreel.replay.trace import Traced
 
 ledger_app = typer.Typer(help="Compare ledgers, and say what they exposed.", no_args_is_help=True)
@@ -73,6 +74,10 @@ def trace_command(  # noqa: PLR0913 (one per option)
     ] = None,
     rank: Annotated[int | None, typer.Option("--rank", help="One rank's part of the step.")] = None,
     world: Annotated[int, typer.Option("--world", help="How many ranks there are.")] = 1,
+    placement: Annotated[
+        str, typer.Option("--placement", help="How ranks share a batch: contiguous, strided or megatron.")
+    ] = "contiguous",
+    micro_batch: Annotated[int | None, typer.Option("--micro-batch", help="Of the placement megatron.")] = None,
     corpus: Annotated[str | None, typer.Option("--corpus", help="The corpus of the document.")] = None,
     samples: Annotated[
         int | None, typer.Option("--samples", help="Samples to search, where the run has no end.")
@@ -97,7 +102,10 @@ def trace_command(  # noqa: PLR0913 (one per option)
         )
     traced = _traced(path, run, ledger, cache, accept, segment)
     if step is not None:
-        facts = _step(traced, step, rank, world, tokenizer, decode=decode)
+        from tokenreel.feed.placement import placement as placed
+
+        share = (rank, world, placed(placement, micro_batch))
+        facts = _step(traced, step, share, tokenizer, decode=decode)
     elif doc is not None:
         from tokenreel.replay.trace import trace_document
 
@@ -128,16 +136,17 @@ def _stretch(text: str) -> tuple[int, int]:
 
 
 def _step(
-    traced: Traced, step: int, rank: int | None, world: int, tokenizer: Path | None, *, decode: bool
+    traced: Traced, step: int, share: tuple[int | None, int, Placement], tokenizer: Path | None, *, decode: bool
 ) -> dict[str, Any]:
     from tokenreel.index.showing import tokenizer_of
     from tokenreel.replay.trace import trace_step
 
+    rank, world, placed = share
     if not decode:
-        return trace_step(traced, step, rank=rank, world=world)
+        return trace_step(traced, step, rank=rank, world=world, placed=placed)
     number, *_ = traced.samples_of(step)
     made = traced.made(number)
-    return trace_step(traced, step, rank=rank, world=world, decode=tokenizer_of(made, tokenizer).decode)
+    return trace_step(traced, step, rank=rank, world=world, placed=placed, decode=tokenizer_of(made, tokenizer).decode)
 
 
 def _print_level(facts: dict[str, Any]) -> None:

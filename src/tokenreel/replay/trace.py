@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.errors import ReplayError
+from tokenreel.feed.placement import placement
 from tokenreel.index.assemble import assemble
 from tokenreel.index.ready import make_ready
 from tokenreel.index.searching import find_in_order
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from tokenreel.config.run import Segment
     from tokenreel.feed.ledger_lines import Line
+    from tokenreel.feed.placement import Placement
     from tokenreel.index.assemble import Assembled
     from tokenreel.spans import SpanTable
 
@@ -82,20 +84,27 @@ class Traced:
 
 
 def trace_step(
-    traced: Traced, step: int, *, rank: int | None = None, world: int = 1, decode: Any = None
+    traced: Traced,
+    step: int,
+    *,
+    rank: int | None = None,
+    world: int = 1,
+    placed: str | Placement = "contiguous",
+    decode: Any = None,
 ) -> dict[str, Any]:
     """Return the samples of a step, or of one rank's part of it, with extents, documents, sources and text.
 
-    `decode` turns ids into text. Ranks take contiguous parts.
+    `decode` turns ids into text. Ranks take what a feed with the same placement gives them. Raises `ReplayError` (RPL052)
+    for a rank that there is not, `UsageError` (STA011, STA014) for a placement that cannot deal the batch.
     """
     number, segment, lo, hi = traced.samples_of(step)
     samples = np.arange(lo, hi, dtype=np.int64)
     if rank is not None:
-        if not 0 <= rank < world or len(samples) % world:
-            expected = f"a rank of {world}, which divides the batch of {len(samples)}"
-            raise ReplayError("RPL052", expected=expected, found=f"rank {rank}")
-        part = len(samples) // world
-        samples = samples[rank * part : (rank + 1) * part]
+        if not 0 <= rank < world:
+            raise ReplayError("RPL052", expected=f"a rank of {world}", found=f"rank {rank}")
+        way = placement(placed)
+        way.check(hi - lo, world)
+        samples = way.of(lo, hi - lo, rank, world)
     made = traced.made(number)
     table = resolved(made, made.order.spans_at(samples))
     components = made.order.components_at(samples).tolist()
