@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.feed.jobs import ORDERS, ROW, SAMPLES, order_over, order_tables, write_data
 from tokenreel.index.assemble import Assembled
+from tokenreel.order.protocol import Order
 from tokenreel.pack.packed_policy import POLICIES
 from tokenreel.spans import Flag
 
@@ -81,6 +83,27 @@ def test_every_document_is_located_where_it_is_read_and_nowhere_else(tmp_path: P
     for number, corpus in enumerate(made.corpora):
         wanted = read_through(made, number)
         assert located(made, number, list(range(corpus.table().documents))) == wanted
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_few_calls_of_spans_find_a_document(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = made_order(write_data(tmp_path), name)
+    calls = []
+    for kind in {type(order) for order in _orders(made.order)}:
+        for method in ("spans", "spans_at"):
+            plain = getattr(kind, method)
+            monkeypatch.setattr(kind, method, lambda self, *a, plain=plain: calls.append(method) or plain(self, *a))
+    for number in range(len(made.corpora)):
+        calls.clear()
+        found = located(made, number, [7])
+        assert len(calls) < 100
+        assert found == {piece for piece in read_through(made, number) if piece[0] == 7}
+
+
+def _orders(order: Order) -> Iterator[Order]:
+    yield order
+    for child in order.children:
+        yield from _orders(child)
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tokenreel.build.text_batches import SourceInput
     from tokenreel.config.mixed import MixedRecipe, MixedSourceTable
 
-STAGE_VERSION = 1
+STAGE_VERSION = 2
 """Counted up whenever the same input and recipe would give other staged bytes."""
 _DESCRIPTIVE = ("licence", "transformations", "reason")
 
