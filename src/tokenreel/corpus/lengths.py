@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 QUANTILES = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 SHORT = 1 << 16
 """Lengths below this are counted one by one; longer ones are kept (there are few)."""
+FEW = SHORT // 8
+"""Lengths below which adding each costs less than adding a whole histogram."""
 
 
 class Lengths:
@@ -36,9 +38,14 @@ class Lengths:
     def add(self, lengths: npt.NDArray[np.integer[Any]]) -> None:
         """Add lengths in any order."""
         sizes = np.asarray(lengths, dtype=np.int64)
-        self._short += np.bincount(sizes[sizes < SHORT], minlength=SHORT)
-        if bool((sizes >= SHORT).any()):
+        short = sizes
+        if int(sizes.max(initial=0)) >= SHORT:
+            short = sizes[sizes < SHORT]
             self._long.append(sizes[sizes >= SHORT])
+        if len(short) < FEW:
+            np.add.at(self._short, short, 1)
+        else:
+            self._short += np.bincount(short, minlength=SHORT)
         self.count += len(sizes)
         self.total += int(sizes.sum())
 

@@ -65,14 +65,22 @@ class StatisticsCounter:
         self._max: int | None = None
         self._starts = self._ends = self._inside = self._double = 0
 
-    def update(self, ids: npt.NDArray[np.integer[Any]], lengths: npt.NDArray[np.integer[Any]]) -> None:
-        """Add whole documents, end to end."""
+    def update(
+        self,
+        ids: npt.NDArray[np.integer[Any]],
+        lengths: npt.NDArray[np.integer[Any]],
+        *,
+        largest: int | None = None,
+        separators: int | None = None,
+    ) -> None:
+        """Add whole documents, end to end; who knows their largest id or how often the one-token suffix stands says so."""
         import numpy as np
 
         sizes = np.asarray(lengths, dtype=np.int64)
         self._lengths.add(sizes)
         if ids.size:
-            self._max = max(int(ids.max()), -1 if self._max is None else self._max)
+            here = int(ids.max()) if largest is None else largest
+            self._max = max(here, -1 if self._max is None else self._max)
         ends = np.cumsum(sizes)
         begins = ends - sizes
         prefix, suffix = self._boundary.prefix, self._boundary.suffix
@@ -80,9 +88,11 @@ class StatisticsCounter:
             self._starts += int(_match(ids, begins, sizes, prefix).sum())
         if suffix:
             matched = _match(ids, ends - len(suffix), sizes, suffix)
-            self._ends += int(matched.sum())
+            proper = int(np.count_nonzero(matched))
+            self._ends += proper
             if len(suffix) == 1:
-                self._inside += int(np.count_nonzero(ids == suffix[0])) - int(matched.sum())
+                hits = int(np.count_nonzero(ids == suffix[0])) if separators is None else separators
+                self._inside += hits - proper
                 self._double += int(_match(ids, ends - 2, sizes, suffix * 2).sum())
 
     def finish(self) -> Statistics:

@@ -42,6 +42,8 @@ class Special:
     zero_runs: int = 0
     longest_zero_run: int = 0
     """Of those that are counted."""
+    counted: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False, compare=False)
+    """How often each side's ids stood in the last batch, wherever."""
     _scratch: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_), repr=False, compare=False)
 
     @classmethod
@@ -78,7 +80,7 @@ class Special:
             else:
                 self.beginning += proper
             self.double += int(np.count_nonzero(again))
-            hits = self._count(ids, side)
+            hits = self.counted[side] = self._count(ids, side)
             plain = plain and proper == len(lengths) and hits == len(lengths) * (1 + (self.prefix == self.suffix))
             if self.prefix == self.suffix and at_end:
                 # Counted once where both sides are the same; a document of one id has it on both.

@@ -298,14 +298,15 @@ def _read_shard(
         if streams.hasher is not None:
             beside.do(IDENTITY, partial(streams.identify, ids, lengths))
         plain = special.update(ids, lengths)
-        if not plain or _beyond(ids, vocab):
+        highest = int(ids.max()) if len(ids) else None
+        if not plain or _beyond(ids, highest, vocab):
             report(target, read, findings, shard, (first, begin), ids, lengths)
         if wanted.visit is not None:
             wanted.visit(found, first, ids, lengths)
         if streams.counter is not None:
-            streams.counter.update(ids, lengths)
-        if len(ids) and target.manifest is not None:
-            highest = int(ids.max())
+            separators = special.counted.get(target.recorded_boundary.suffix)
+            streams.counter.update(ids, lengths, largest=highest, separators=separators)
+        if highest is not None:
             largest = highest if largest is None else max(largest, highest)
         read.documents += len(lengths)
         read.tokens += len(ids)
@@ -414,11 +415,11 @@ def _fragments(findings: Findings, unit: StreamUnit, first: int, begin: int, tro
     return Trouble(trouble.code, trouble.tokens[rest], trouble.documents[rest], trouble.found)
 
 
-def _beyond(ids: Ids, vocab: int | None) -> bool:
+def _beyond(ids: Ids, highest: int | None, vocab: int | None) -> bool:
     """Return whether an id is negative, or not below the vocabulary."""
-    if not len(ids):
+    if highest is None:
         return False
-    return (vocab is not None and int(ids.max()) >= vocab) or (ids.dtype.kind == "i" and int(ids.min()) < 0)
+    return (vocab is not None and highest >= vocab) or (ids.dtype.kind == "i" and int(ids.min()) < 0)
 
 
 def _vocab_of(target: Target, shard: Shard) -> int | None:
