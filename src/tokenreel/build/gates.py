@@ -214,7 +214,12 @@ class Between:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return float("nan")
+    try:
+        return float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return float("inf") if value > 0 else float("-inf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from tokenreel.build.rows import rows_path, rows_wait
 from tokenreel.corpus.documents import ID_KIND, RowsHasher, documents_schema
 from tokenreel.errors import TokenError, TokenreelError
 from tokenreel.formats import WrittenFile
+from tokenreel.formats.hobbylm_write import lines_whole
 from tokenreel.formats.writing import DocumentFacts, FactsWriter, FinishedShard
 from tokenreel.hashing import sha256_file
 from tokenreel.store import atomic_write, dumps_canonical, loads_strict, write_bytes_atomic
@@ -285,7 +286,6 @@ def _standing(mix: MixWriting, shard: MixShard) -> WrittenShard | None:
                 return None
     except (OSError, TokenreelError, KeyError, TypeError, AttributeError):
         return None
-    hidden = mix.out / shard.folder / f".{shard.name}.docs"
-    if mix.hidden and not hidden.is_file():
+    if mix.hidden and not lines_whole(mix.out / shard.folder / f".{shard.name}.docs"):
         return None
     return found if rows_wait(mix.out, f"{shard.number:06d}", shard.split or "all", found.rows_sha256) else None

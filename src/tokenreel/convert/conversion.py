@@ -15,7 +15,7 @@ from tokenreel.convert.fitting import Target, check_fit, choose_dtype
 from tokenreel.convert.journal import Journal
 from tokenreel.convert.planning import Cut, fingerprint, plan_shards
 from tokenreel.convert.proving import identity_by_leaves
-from tokenreel.convert.recording import done_before, record, record_splits
+from tokenreel.convert.recording import done_before, record, record_again, record_splits
 from tokenreel.convert.report import Converted
 from tokenreel.convert.source import Source
 from tokenreel.convert.writing import write_shard
@@ -208,7 +208,7 @@ def _convert_one(source: Source, root: Path, row: Format, writing: Writing, wish
     mark = fingerprint(source, target, shards)
     done = done_before(root, mark)
     if done is not None:
-        return done
+        return _again(done, root, source, target, wish)
     counter = _Counter(source, wish.progress, passes=1 + 2 * wish.proof)
     exceptions = check_fit(source, target, wish.accept)
     known, lost = _facts(source, wish.accept)
@@ -216,7 +216,11 @@ def _convert_one(source: Source, root: Path, row: Format, writing: Writing, wish
     journal = Journal.begin(root, mark)
     with _Beside(source, exceptions=not target.reframes(source), counter=counter) as beside:
         other = beside.identity() if wish.proof else None
-        finished, kept = _write_all(root, shards, source, target, writing, journal, known, threads, counter)
+        try:
+            finished, kept = _write_all(root, shards, source, target, writing, journal, known, threads, counter)
+        except UsageError:
+            journal.forget()
+            raise
         options = WriteOptions(target.dtype, target.boundary, target.options)
         extra = writing.finish_folder(root, finished, options) if writing.finish_folder else ()
         identity = None if other is None else _prove(source, root, target, threads, counter, other)
@@ -244,6 +248,20 @@ def _convert_one(source: Source, root: Path, row: Format, writing: Writing, wish
         report = record(root, mark, report, source, written, target, finished, identity)
     journal.end()
     return report
+
+
+def _again(done: Converted, root: Path, source: Source, target: Target, wish: Wish) -> Converted:
+    """Return an earlier run's report, with the proof where that run was not asked for one, and what is accepted by now."""
+    accepted = tuple(dict.fromkeys((*done.accepted, *(code for code in wish.accept if code in OVERRULABLE))))
+    identity = None
+    if wish.proof and done.identity is None:
+        threads = wish.workers or os.cpu_count() or 1
+        counter = _Counter(source, wish.progress, passes=2)
+        with _Beside(source, exceptions=not target.reframes(source), counter=counter) as beside:
+            identity = _prove(source, root, target, threads, counter, beside.identity())
+    if identity is None and accepted == done.accepted:
+        return done
+    return record_again(root, replace(done, accepted=accepted), identity)
 
 
 def _sequences_lost(source: Source) -> str | None:
@@ -295,11 +313,7 @@ def _write_all(
 ) -> tuple[list[FinishedShard], int]:
     """Write the shards that are not there yet, several at a time; return all of them, and how many were there."""
     records: dict[int, FinishedShard] = {}
-    for shard in shards:
-        record = journal.finished(shard)
-        if record is not None:
-            records[shard.number] = record
-    kept = len(records)
+    kept: list[int] = []
     stop = threading.Event()
 
     def seen(tokens: int) -> None:
@@ -310,12 +324,16 @@ def _write_all(
     def work(shard: PlannedShard) -> None:
         if stop.is_set():
             return
-        record = write_shard(root, shard, source, target, writing, facts=known, progress=seen)
-        journal.add(shard, record)
+        record = journal.finished(shard)
+        if record is not None and (writing.stands is None or writing.stands(root, shard.name)):
+            kept.append(shard.number)
+        else:
+            record = write_shard(root, shard, source, target, writing, facts=known, progress=seen)
+            journal.add(shard, record)
         records[shard.number] = record
 
     with ThreadPoolExecutor(threads) as pool:
-        tasks = [pool.submit(work, shard) for shard in shards if shard.number not in records]
+        tasks = [pool.submit(work, shard) for shard in shards]
         try:
             wait(tasks, return_when=FIRST_EXCEPTION)
             for task in tasks:
@@ -325,7 +343,7 @@ def _write_all(
             stop.set()
             for task in tasks:
                 task.cancel()
-    return [records[shard.number] for shard in shards], kept
+    return [records[shard.number] for shard in shards], len(kept)
 
 
 def _facts(source: Source, accept: Collection[str]) -> tuple[Known | None, tuple[str, ...]]:

@@ -6,15 +6,17 @@ all is done the folder goes and ``convert.json`` stays.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tokenreel.errors import UsageError
+from tokenreel.errors import TokenreelError, UsageError
 from tokenreel.formats import WrittenFile
 from tokenreel.formats.writing import FinishedShard
+from tokenreel.hashing import sha256_file
 from tokenreel.store import dumps_canonical, loads_strict, write_bytes_atomic
-from tokenreel.store.atomic import remove_leftovers
+from tokenreel.store.atomic import TEMPORARY_SUFFIX, remove_leftovers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +34,7 @@ class Journal:
     def __init__(self, root: Path) -> None:
         self._folder = root / FOLDER
         self._root = root
+        self._new = False
 
     @classmethod
     def begin(cls, root: Path, fingerprint: str) -> Journal:
@@ -47,22 +50,26 @@ class Journal:
                 raise UsageError("USE015", path=root, hint=f"rm -r {root}, if what is there is not needed")
             remove_leftovers(root)
             return journal
-        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        if root.exists() and (not root.is_dir() or not _only_begun(root)):
             raise UsageError("USE011", path=root, hint=f"ls -l {root}")
+        journal._new = not root.exists()
         write_bytes_atomic(plan, dumps_canonical({"fingerprint": fingerprint}))
         return journal
 
     def finished(self, shard: PlannedShard) -> FinishedShard | None:
-        """Return the record of a shard that is finished and still there, or None."""
+        """Return the record of a shard that is finished and still there as it was written, or None; its files are read."""
         path = self._path(shard)
         if not path.is_file():
             return None
-        said = loads_strict(path.read_bytes(), path)
-        files = tuple(WrittenFile(**file) for file in said["files"])
-        record = FinishedShard(said["name"], said["documents"], said["tokens"], files)
+        try:
+            said = loads_strict(path.read_bytes(), path)
+            files = tuple(WrittenFile(**file) for file in said["files"])
+            record = FinishedShard(said["name"], said["documents"], said["tokens"], files)
+        except (TokenreelError, KeyError, TypeError):
+            return None  # a record that is none: the shard is written again
         for file in record.files:
             there = self._root / file.path
-            if not there.is_file() or there.stat().st_size != file.bytes:
+            if not there.is_file() or there.stat().st_size != file.bytes or sha256_file(there) != file.sha256:
                 return None
         return record if record.name == shard.name else None
 
@@ -74,14 +81,28 @@ class Journal:
         """Remove the journal: everything is done and recorded elsewhere."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def forget(self) -> None:
+        """Remove what was begun, where no shard was finished: an option that the writer refused leaves nothing."""
+        if any(path.name != "plan.json" for path in self._folder.glob("*.json")):
+            return
+        self.end()
+        if self._new:
+            with contextlib.suppress(OSError):
+                self._root.rmdir()
+
     def _path(self, shard: PlannedShard) -> Path:
         return self._folder / f"{shard.number:06d}.json"
 
 
+def _only_begun(root: Path) -> bool:
+    """Return whether a folder is empty but for what a run leaves that was killed before it had a plan."""
+    return all(path.name == FOLDER for path in root.iterdir()) and all(
+        path.name.endswith(TEMPORARY_SUFFIX) for path in (root / FOLDER).glob("*")
+    )
+
+
 def read_record(root: Path) -> dict[str, object] | None:
     """Return what ``convert.json`` says, or None where there is none that can be read."""
-    from tokenreel.errors import TokenreelError
-
     path = root / RECORD
     if not path.is_file():
         return None

@@ -6,7 +6,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tokenreel.corpus.documents import DOCUMENTS
+from tokenreel.corpus.streamed import StreamCorpus
 from tokenreel.errors import UsageError
+from tokenreel.formats.hobbylm import DOCS, INDEX, prefix_of
 from tokenreel.store import dumps_canonical
 
 if TYPE_CHECKING:
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 
     from tokenreel.convert.fitting import Target
     from tokenreel.convert.source import Source
+    from tokenreel.corpus.corpus import Corpus
     from tokenreel.formats.writing import Writing
 
 
@@ -118,6 +122,14 @@ def _most_tokens(target: Target) -> int | None:
     return min(known) if known else None
 
 
+def _beside(corpus: Corpus) -> list[str]:
+    """Return the files beside a corpus's shards that say what is known of its documents."""
+    names = {DOCUMENTS}
+    if isinstance(corpus, StreamCorpus):
+        names |= {prefix_of(entry.name) + suffix for entry in corpus.entries for suffix in (INDEX, DOCS)}
+    return sorted(name for name in names if corpus.store.exists(name))
+
+
 def fingerprint(source: Source, target: Target, shards: list[PlannedShard]) -> str:
     """Return what tells one conversion from another: the source's files, what is written, and how it is cut.
 
@@ -132,6 +144,9 @@ def fingerprint(source: Source, target: Target, shards: list[PlannedShard]) -> s
             for file in entry.files:
                 status = (Path(corpus.store.root) / file).stat()
                 digest.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
+        for file in _beside(corpus):
+            status = (Path(corpus.store.root) / file).stat()
+            digest.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
     said = {
         "format": target.format,
         "dtype": target.dtype,

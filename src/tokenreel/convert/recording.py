@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tokenreel.convert.journal import RECORD, RECORD_FORMAT, files_changed, read_record
+from tokenreel.convert.journal import FOLDER, RECORD, RECORD_FORMAT, files_changed, read_record
 from tokenreel.convert.report import Converted
 from tokenreel.corpus.manifest import BoundaryRecord, Manifest, ShardRecord, SplitRecord, dump_manifest, parse_manifest
 from tokenreel.corpus.opening import MANIFEST
@@ -51,6 +52,20 @@ def record(
     manifest = _manifest(report, written, target, finished, identity)
     write_bytes_atomic(root / RECORD, dumps_canonical(value))
     write_bytes_atomic(root / MANIFEST, dump_manifest(manifest))
+    return report
+
+
+def record_again(root: Path, report: Converted, identity: Identity | None) -> Converted:
+    """Write an earlier run's report once more: with the identity, if it was proved now, and with what is accepted now."""
+    if identity is not None:
+        report = replace(report, identity=identity.digest)
+        manifest = parse_manifest((root / MANIFEST).read_bytes(), root / MANIFEST)
+        said = _with_flags(identity, exceptions=report.exceptions_in_identity)
+        split = msgspec.structs.replace(manifest.splits[""], identity=said)
+        write_bytes_atomic(root / MANIFEST, dump_manifest(msgspec.structs.replace(manifest, splits={"": split})))
+    value: dict[str, Any] = dict(read_record(root) or {})
+    value["converted"] = {**value["converted"], "identity": report.identity, "accepted": list(report.accepted)}
+    write_bytes_atomic(root / RECORD, dumps_canonical(value))
     return report
 
 
@@ -124,16 +139,19 @@ def record_splits(root: Path, parts: Mapping[str, Converted]) -> None:
 def done_before(root: Path, mark: str) -> Converted | None:
     """Return the report of an earlier run that came to its end, if its files are still there.
 
-    Raises `DocumentError` (DOC025) for files that changed since.
+    Raises `DocumentError` (DOC025) for files that have another size since.
     """
     found = read_record(root)
     if found is None or found.get("plan") != mark or not isinstance(found.get("converted"), dict):
         return None
+    if not (root / MANIFEST).is_file():
+        return None  # it was killed between the two: what stands is taken up again
     said: Mapping[str, Any] = found["converted"]  # type: ignore[assignment]
     files = tuple(WrittenFile(**file) for file in said["files"])
     changed = files_changed(root, files)
     if changed:
         raise DocumentError("DOC025", path=root / changed[0], hint=f"rm -r {root}, and convert again")
+    shutil.rmtree(root / FOLDER, ignore_errors=True)  # of a run that was killed at its very end
     plain = [name for name in Converted.__slots__ if name not in ("files", "splits", "kept_shards")]
     kept: dict[str, Any] = {name: tuple(said[name]) if isinstance(said[name], list) else said[name] for name in plain}
     return Converted(**kept, files=files, kept_shards=int(said["shards"]))

@@ -109,6 +109,8 @@ def _rebuilt(found: Found, path: str, packed: str, reader: Reader, said: dict[st
         raise beyond(found, "nothing says which columns its records have", "a description, in it or in the index")
     offsets = reader.array("<u4", WORD, count + 1).astype(np.int64)
     begin = int(offsets[0]) if foreign else head + len(text)
+    if not head <= begin <= reader.size:
+        raise beyond(found, "its description was damaged, and its first offset too", f"{head}..{reader.size}")
     # Ends are believed up to where they stop to rise, and a record is never shorter than its columns.
     fixed = sum(one.size or 0 for one in columns) + WORD * sum(one.size is None for one in columns)
     sound = offsets[0] == begin and bool((np.diff(offsets) >= fixed).all())

@@ -16,7 +16,7 @@ from tokenreel.corpus.scanning import find_pattern
 from tokenreel.errors import FormatError, TokenreelError
 from tokenreel.formats.llmc import HEADER_BYTES, KINDS
 from tokenreel.formats.megatron_check import examine, scan_table
-from tokenreel.formats.megatron_layout import DTYPES, LENGTH, LENGTHS_AT, MAGIC, WIDE, unpack_header
+from tokenreel.formats.megatron_layout import DTYPES, LENGTH, LENGTHS_AT, MAGIC, WIDE, Layout, unpack_header
 from tokenreel.formats.raw import WIDTHS, is_npy
 
 if TYPE_CHECKING:
@@ -214,6 +214,8 @@ def _by_index(idx: Reader, payload: Reader, found: Found, path: str) -> Saved | 
     if not scan_table(layout, idx).sound:
         if said * width != payload.size:
             return None  # neither pointers nor lengths fit the ids
+        if _pointers_tile(layout, idx, payload.size, lengths):
+            return None  # both fit, and say different things: nothing tells which is right
         changes.append("pointers or document index did not fit the lengths, which fit the ids: made anew from them")
     first = idx.array(WIDE, layout.index_at, layout.entries)
     rising = len(first) and first[0] == 0 and first[-1] == layout.sequences and bool((np.diff(first) >= 0).all())
@@ -231,6 +233,16 @@ def _by_index(idx: Reader, payload: Reader, found: Found, path: str) -> Saved | 
     return Saved(
         found.format, path, 0, layout.dtype.str, ends, tokens, said, tuple(changes), owners=None if plain else owners
     )
+
+
+def _pointers_tile(layout: Layout, idx: Reader, size: int, lengths: npt.NDArray[np.int64]) -> bool:
+    """Return whether pointers alone say where sequences are, otherwise than the lengths do."""
+    if not layout.sequences:
+        return False
+    steps = np.diff(idx.array(WIDE, layout.pointers_at, layout.sequences), prepend=0, append=size)
+    width = layout.dtype.itemsize
+    sound = int(steps[0]) == 0 and bool((steps[1:] >= 0).all()) and not bool((steps % width).any())
+    return sound and not bool(np.array_equal(steps[1:], lengths * width))
 
 
 def _ounce(store: Store, found: Found, boundary: Boundary, dtype: str | None, go_on: bool) -> Saved:  # noqa: ARG001

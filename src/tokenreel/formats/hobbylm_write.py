@@ -1,11 +1,13 @@
 """Write HobbyLM's corpora: llm.c shards ``PREFIX_NNNNNN.bin``, and ``PREFIX_index.json``, ``PREFIX_docs.jsonl`` beside them.
 
 Shards are written by several processes, the tables once, from what each writer leaves beside its shard: a hidden file
-with the shard's lines, which appears before the shard does and goes when the tables are there.
+with the shard's lines, which appears before the shard does and goes when the tables are there. Its last line is the SHA-256
+of the others, so that a run that goes on takes up no other lines than were written.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +52,30 @@ def shard_name(number: int, options: WriteOptions) -> str:
     return f"{name_given(options, 'corpus')}_{number:06d}"
 
 
+def stands(root: Path, name: str) -> bool:
+    """Return whether the lines of a shard wait as they were written, or both tables are there already."""
+    path = root / _lines_path(name)
+    if not path.is_file():
+        return all((root / (prefix_of(name) + suffix)).is_file() for suffix in (INDEX, DOCS))
+    return lines_whole(path)
+
+
+def lines_whole(path: Path) -> bool:
+    """Return whether a file of lines is there as it was written."""
+    digest, last = hashlib.sha256(), b""
+    try:
+        for lines in _blocks([path], marks=True):
+            digest.update(last + b"".join(lines[:-1]))
+            last = lines[-1]
+    except OSError:
+        return False
+    return last == _mark(digest.hexdigest())
+
+
+def _mark(digest: str) -> bytes:
+    return f"#{digest}\n".encode()
+
+
 def _lines_path(name: str) -> str:
     folder, slash, base = name.rpartition("/")
     return f"{folder}{slash}.{base}.docs"
@@ -68,6 +94,7 @@ class HobbylmWriter(LlmcWriter):
         self._lines = self.sink(root, _lines_path(name))
         # The lines appear first: a shard that is there has its lines.
         self.sinks.reverse()
+        self._digest = hashlib.sha256()
         self._facts: list[DocumentFacts] = []
 
     def add_facts(self, facts: Sequence[DocumentFacts]) -> None:
@@ -86,8 +113,16 @@ class HobbylmWriter(LlmcWriter):
             for k, (begin, length, fact) in enumerate(rows)
         ]
         super().add_documents(ids, lengths, weights)
-        self._lines.write(b"".join(lines))
+        self._add_lines(b"".join(lines))
         self._facts = []
+
+    def _add_lines(self, data: bytes) -> None:
+        self._lines.write(data)
+        self._digest.update(data)
+
+    def _complete(self) -> None:
+        super()._complete()
+        self._lines.write(_mark(self._digest.hexdigest()))
 
     def finish(self) -> tuple[WrittenFile, ...]:
         """Complete both files and give them their names; returns the shard."""
@@ -97,7 +132,7 @@ class HobbylmWriter(LlmcWriter):
 def finish_folder(root: Path, shards: Sequence[FinishedShard], options: WriteOptions) -> tuple[WrittenFile, ...]:  # noqa: ARG001
     """Write the tables of each prefix and remove the hidden files; where those are gone the tables stand as they are.
 
-    Raises `FormatError` (SID006) where neither is there.
+    Raises `FormatError` (SID006) where neither is there, or lines are not as they were written.
     """
     prefixes: dict[str, list[str]] = {}
     for shard in shards:
@@ -106,6 +141,11 @@ def finish_folder(root: Path, shards: Sequence[FinishedShard], options: WriteOpt
     for prefix, names in prefixes.items():
         parts = [root / _lines_path(name) for name in names]
         if all(part.is_file() for part in parts):
+            for part in parts:
+                if not lines_whole(part):
+                    raise FormatError(
+                        "SID006", path=part, expected="the lines as they were written", found="other lines"
+                    )
             written += _write_tables(root, prefix, parts)
         else:
             written += [_as_it_is(root, prefix + suffix) for suffix in (INDEX, DOCS)]
@@ -135,11 +175,15 @@ def _entry(line: dict[str, Any]) -> dict[str, Any]:
     return {name: line[name] for name in ("shard", "offset", "length")}
 
 
-def _blocks(parts: Sequence[Path]) -> Iterator[list[bytes]]:
+def _blocks(parts: Sequence[Path], *, marks: bool = False) -> Iterator[list[bytes]]:
+    """Yield lines of files, some at a time; without `marks` those of documents alone."""
     for part in parts:
         with part.open("rb") as file:
             while lines := file.readlines(1 << 20):
-                yield lines
+                if marks or not lines[-1].startswith(b"#"):
+                    yield lines
+                elif len(lines) > 1:
+                    yield lines[:-1]
 
 
 def _as_it_is(root: Path, path: str) -> WrittenFile:

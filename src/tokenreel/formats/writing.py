@@ -3,7 +3,8 @@
 A writing module has a constant ``HOLDS`` (a dictionary by name of format, where it writes several), a function ``open_writer(root, name, options)``, and, where a corpus has files
 of its own beside those of its shards (``index.json``, sidecars), ``finish_folder(root, shards, options)``. Its row of the
 registry names the first, ``writer="open_writer"``, or ``writer="MODULE:open_writer"`` where writing is a module of its own.
-A module may have ``shard_name(number, options)``, where its files have names of their own (``chunk-0-3``). The shortest
+A module may have ``shard_name(number, options)``, where its files have names of their own (``chunk-0-3``), and
+``stands(root, name)``, where a shard leaves something beside it for `finish_folder`. The shortest
 example is ``formats/megatron_writer.py``. Readers of formats that hold weights or metadata have the methods of
 `WeightsShard` and `FactsShard` beside those of `formats.base.Shard`.
 
@@ -149,6 +150,8 @@ class Writing:
     """Writes the files of the whole corpus and returns them."""
     shard_name: Callable[[int, WriteOptions], str] | None
     """Names shard 0, 1, ... where the format has rules for it."""
+    stands: Callable[[Path, str], bool] | None = None
+    """Whether what a finished shard left for `finish_folder` is as it was written, where it leaves anything."""
 
 
 def writing_of(row: Format) -> Writing:
@@ -163,4 +166,5 @@ def writing_of(row: Format) -> Writing:
         getattr(module, function),
         getattr(module, "finish_folder", None),
         getattr(module, "shard_name", None),
+        getattr(module, "stands", None),
     )

@@ -62,10 +62,21 @@ def _all(target: Target) -> Iterator[Recorded]:
 
 
 def _sums(target: Target, path: str, folder: str) -> Iterator[Recorded]:
-    for line in target.store.read(path).decode("utf-8", "replace").splitlines():
-        found = SUMS.fullmatch(line.rstrip())
+    # At line feeds alone: a name may have what else ends a line in Unicode.
+    for line in target.store.read(path).decode("utf-8", "surrogateescape").split("\n"):
+        found = SUMS.fullmatch(line.rstrip("\r").removeprefix("\\"))
         if found:
-            yield Recorded(path, _below(folder, found[2]), "sha256", found[1].lower())
+            name = _unescaped(found[2]) if line.startswith("\\") else found[2]
+            yield Recorded(path, _below(folder, name), "sha256", found[1].lower())
+
+
+def _unescaped(name: str) -> str:
+    r"""Return a name as it is: sha256sum writes a backslash before a line of which the name has one, or a line's end.
+
+    >>> _unescaped(r"a\\b\nc")
+    'a\\b\nc'
+    """
+    return re.sub(r"\\([\\nr])", lambda found: {"\\": "\\", "n": "\n", "r": "\r"}[found[1]], name)
 
 
 def _files(path: str, folder: str, files: object) -> Iterator[Recorded]:
