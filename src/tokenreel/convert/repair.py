@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.convert.repair_indexed import INDEXED, Wish, family_of, ids_digest, mend, without_index
-from tokenreel.convert.repair_tables import MendedTable, mend_tables
+from tokenreel.convert.repair_tables import MendedTable, edges_said, mend_tables
 from tokenreel.convert.salvage import Saved, salvage
 from tokenreel.errors import EXIT_DATA, EXIT_OK, DocumentError, FormatError, TokenError, TokenreelError, UsageError
 from tokenreel.formats import Boundary, Found, open_shard
@@ -219,9 +219,12 @@ class _Work:
             try:
                 if wrong[found.name] or anew or (cut and streamed):
                     saved = salvage(self.store, found, self._boundary(found), self.dtype)
+                    edges = edges_said(self.target, found, saved.said)
+                    if edges is not None:  # documents are where the table says, and none goes on in another file
+                        saved, streamed = replace(saved, edges=edges[edges <= saved.tokens]), False
                     saved, headless = self._without_head(saved) if cut and streamed else (saved, "")
                     self._mend(found, saved, headless)
-                    cut = saved.said is not None and saved.tokens < saved.said
+                    cut = streamed and saved.said is not None and saved.tokens < saved.said
                 else:
                     self._copy(found)
                     cut = False
@@ -285,11 +288,13 @@ class _Work:
         """Return whether tables beside a stream's shards are wrong, or will be when its shards are mended."""
         if not self.target.streamed:
             return False
+        has_tables = any(path.endswith(("_index.json", "_docs.jsonl")) for path in self.target.sizes)
+        if self.tables_asked or (has_tables and broken):
+            return True  # and a shard that is not whole cannot be held against them
         findings = Findings()
         for unit in self.target.shards:
             check_tables(self.target, unit, findings)
-        has_tables = any(path.endswith(("_index.json", "_docs.jsonl")) for path in self.target.sizes)
-        return self.tables_asked or (has_tables and (bool(findings.total) or bool(broken)))
+        return has_tables and bool(findings.total)
 
     def _without_head(self, saved: Saved) -> tuple[Saved, str]:
         """Leave out the first document of a file whose beginning was lost with the end of the file before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,15 @@ import numpy as np
 from tokenreel.convert.repair_indexed import Kept, Rebuilt, beyond, folder_of
 from tokenreel.convert.virtual import Spliced, SplicedReader
 from tokenreel.errors import FormatError, require
+from tokenreel.formats.arrow import STATE
 from tokenreel.formats.arrow_messages import Batch, Walk
 from tokenreel.formats.base import Found
+from tokenreel.formats.indexed import beside
 from tokenreel.formats.parquet_footer import COLUMNS
+from tokenreel.store import loads_strict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from tokenreel.convert.repair_indexed import Wish
     from tokenreel.store import Store
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 END = b"\xff\xff\xff\xff" + bytes(4)
 _RECORDS = 3
 _LARGEST = 1 << 31
-BESIDE = ("state.json", "dataset_info.json", "dataset_dict.json")
+BESIDE = (STATE, "dataset_info.json", "dataset_dict.json")
 """What datasets keeps beside its files, and needs to load them."""
 
 
@@ -141,8 +145,25 @@ def _part(store: Store, path: str, reader: Reader, walk: Walk, first: int) -> tu
 
 
 def indices(store: Store, kept: Sequence[Kept]) -> dict[str, bytes]:
-    """Return what datasets keeps beside its files, as it is."""
-    return {path: store.read(path) for path in _beside(kept) if store.exists(path)}
+    """Return what datasets keeps beside its files, as it is but for the names of files that are left out."""
+    there = {one.found.files[0] for one in kept}
+    return {path: _without(store, path, there) for path in _beside(kept) if store.exists(path)}
+
+
+def _without(store: Store, path: str, there: Collection[str]) -> bytes:
+    """Return a ``state.json`` that names only files that are there; any other file as it is."""
+    data = store.read(path)
+    if path.rpartition("/")[2] != STATE:
+        return data
+    try:
+        value = loads_strict(data, path)
+    except ValueError:
+        return data
+    files = value.get("_data_files") if isinstance(value, dict) else None
+    if not isinstance(files, list):
+        return data
+    left = [one for one in files if not isinstance(one, dict) or beside(path, one.get("filename")) in there]
+    return data if len(left) == len(files) else json.dumps({**value, "_data_files": left}, sort_keys=True).encode()
 
 
 def _beside(kept: Sequence[Kept]) -> Iterator[str]:

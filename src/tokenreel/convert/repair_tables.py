@@ -96,6 +96,19 @@ def _mend(target: Target, prefix: str, shards: Sequence[Found], out: Path) -> Me
     return MendedTable(prefix + INDEX, len(entries), len(rows), tokens, how)
 
 
+def edges_said(target: Target, found: Found, tokens: int | None) -> npt.NDArray[np.int64] | None:
+    """Return the edges of a shard's documents as its table says them, where its entries tile so many ids; else None."""
+    if tokens is None or not found.format.startswith("hobbylm"):
+        return None
+    ordered = sorted(
+        (entry for entry in _entries(target, prefix_of(found.name)) if entry.shard == found.files[0]),
+        key=lambda entry: (entry.offset, entry.length),
+    )
+    if not ordered or not _tiles(ordered, 0, tokens):
+        return None
+    return np.cumsum([0, *(entry.length for entry in ordered)], dtype=np.int64)
+
+
 def _entries(target: Target, prefix: str) -> list[Entry]:
     """Return the entries of the table that says more: with metadata where both have as many."""
     best: list[Entry] = []
@@ -126,6 +139,12 @@ def _documents(
     if ordered and base and _tiles(ordered, base, shard.tokens) and _whole(ordered, base, at, len(separator)):
         made = [_kept(entry, entry.offset - base) for entry in ordered]
         return made, f"offsets counted over all shards: made relative, {base} less"
+    within = [entry for entry in ordered if entry.offset + entry.length <= shard.tokens]
+    if within and len(within) < len(ordered) and _tiles(within, 0, shard.tokens):
+        first = at[at < shard.tokens]
+        if _whole(within, 0, first, len(separator)):
+            gone = counted(len(ordered) - len(within), "entry", "entries")
+            return [_kept(entry, entry.offset) for entry in within], f"entries kept, {gone} of what is gone left out"
     edges = slices_of(entries, shard.tokens) if entries else None
     slices = edges or [0, shard.tokens]
     made = []

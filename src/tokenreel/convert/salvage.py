@@ -252,13 +252,16 @@ def _ounce(store: Store, found: Found, boundary: Boundary, dtype: str | None, go
         if reader.size < 20:
             raise _no_way(found, "there is no whole header", "20 bytes and more")
         vocab, documents, said, flags = struct.unpack("<4I", reader.read(0, 16))
-        begin = 16 + 4 * (documents + 1)
-        if flags or begin > reader.size or not 0 < vocab <= 1 << 16:
+        if flags or not 0 < vocab <= 1 << 16:
             raise _no_way(found, "its header does not say where the ids are", "vocabulary, counts and no flags")
+        changes = []
+        documents, said, wrong = _ounce_counts(reader, found, documents, said)
+        if wrong:
+            changes.append(wrong)
+        begin = 16 + 4 * (documents + 1)
         table = reader.array("<u4", 16, documents + 1).astype(np.int64)
         tokens = min(said, (reader.size - begin) // 2)
-        sound = bool((np.diff(table) >= 0).all()) and int(table[0]) == 0 and int(table[-1]) == said
-        changes = []
+        sound = _ounce_table(reader, documents, said)
         if sound:
             edges = table[: int(np.searchsorted(table, tokens, side="right"))]
         else:
@@ -282,6 +285,33 @@ def _ounce(store: Store, found: Found, boundary: Boundary, dtype: str | None, go
         )
     finally:
         reader.close()
+
+
+def _ounce_table(reader: Reader, documents: int, said: int) -> bool:
+    """Return whether a table of so many documents rises from 0 to so many ids."""
+    if documents < 0 or said < 0 or 16 + 4 * (documents + 1) > reader.size:
+        return False
+    table = reader.array("<u4", 16, documents + 1).astype(np.int64)
+    return int(table[0]) == 0 and int(table[-1]) == said and bool((np.diff(table) >= 0).all())
+
+
+def _ounce_counts(reader: Reader, found: Found, documents: int, said: int) -> tuple[int, int, str]:
+    """Return counts of documents and ids, and what was wrong in the header: where only one is, size and table tell it.
+
+    Raises `FormatError` (FLT020) where ids would begin at a place that nothing confirms.
+    """
+    if _ounce_table(reader, documents, said):
+        return documents, said, ""
+    end = 16 + 4 * (documents + 1)
+    more, odd = divmod(reader.size - end, 2)
+    if not odd and _ounce_table(reader, documents, more):
+        return documents, more, f"its header said {said} ids: {more}, as its table and its size say"
+    other, odd = divmod(reader.size - 20 - 2 * said, 4)
+    if not odd and _ounce_table(reader, other, said):
+        return other, said, f"its header said {documents} documents: {other}, as its table and its size say"
+    if end > reader.size or reader.size - end > 2 * said:
+        raise _no_way(found, "neither its size nor its table confirms the counts of its header", "counts that fit")
+    return documents, said, ""
 
 
 def _pbin(store: Store, found: Found, boundary: Boundary, dtype: str | None, go_on: bool) -> Saved:  # noqa: ARG001

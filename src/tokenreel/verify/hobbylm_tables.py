@@ -159,19 +159,19 @@ def _check_entries(
             continue
         shard = open_shard(target.store, found, target.accept)
         try:
-            inside = [
-                row for row in rows if row.offset >= 0 and row.length >= 0 and row.offset + row.length <= shard.tokens
-            ]
+            inside = []
             for row in rows:
-                if row not in inside:
-                    findings.error(
-                        "SID002",
-                        path=path,
-                        shard=found.name,
-                        document=row.number,
-                        expected=f"within [0, {shard.tokens})",
-                        found=f"[{row.offset}, {row.offset + row.length})",
-                    )
+                if row.offset >= 0 and row.length >= 0 and row.offset + row.length <= shard.tokens:
+                    inside.append(row)
+                    continue
+                findings.error(
+                    "SID002",
+                    path=path,
+                    shard=found.name,
+                    document=row.number,
+                    expected=f"within [0, {shard.tokens})",
+                    found=f"[{row.offset}, {row.offset + row.length})",
+                )
             _check_tiling(findings, path, found.name, rows, shard.tokens)
             _check_separators(target, findings, path, found.name, inside, shard)
         finally:
