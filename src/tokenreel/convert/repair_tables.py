@@ -141,8 +141,7 @@ def _documents(
         return made, f"offsets counted over all shards: made relative, {base} less"
     within = [entry for entry in ordered if entry.offset + entry.length <= shard.tokens]
     if within and len(within) < len(ordered) and _tiles(within, 0, shard.tokens):
-        first = at[at < shard.tokens]
-        if _whole(within, 0, first, len(separator)):
+        if _whole(within, 0, at, len(separator)):
             gone = counted(len(ordered) - len(within), "entry", "entries")
             return [_kept(entry, entry.offset) for entry in within], f"entries kept, {gone} of what is gone left out"
     edges = slices_of(entries, shard.tokens) if entries else None
