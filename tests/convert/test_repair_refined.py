@@ -80,3 +80,37 @@ def test_files_that_are_left_out_are_not_named_by_datasets_list(tmp_path: Path) 
     assert documents(tmp_path / "out") == [[5, 6, 2], [7, 2], [9, 9, 9, 2], [4, 2]]
     named = json.loads((tmp_path / "out/state.json").read_text())["_data_files"]
     assert [one["filename"] for one in named] == ["part-000000.arrow", "part-000002.arrow"]
+
+
+def test_the_width_of_olmo_s_ids_is_what_any_table_proves(tmp_path: Path) -> None:
+    wide = Case("wide", "int32", "suffix=2", (((70_000, 6, 2), (7, 2)), ((8, 70_001, 2), (6, 2))), {})
+    convert(make(tmp_path / "made", wide), tmp_path / "in", to="olmo-uint32", boundary="suffix=2", workers=1)
+    for name in ("tokenreel.json", "convert.json"):
+        (tmp_path / "in" / name).unlink()
+    first = min((tmp_path / "in").glob("*.npy"))
+    first.write_bytes(first.read_bytes()[:-3])
+    done = repair(tmp_path / "in", tmp_path / "out", boundary="suffix=2")
+    assert (done.verified, done.copied) == ("ok", 1)
+    assert documents(tmp_path / "out") == [[70_000, 6, 2], [8, 70_001, 2], [6, 2]]
+
+
+def test_a_hobbylm_table_that_fits_is_taken_where_the_other_does_not(tmp_path: Path) -> None:
+    made(tmp_path, "hobbylm-v1")
+    whole = (tmp_path / "in/corpus_index.json").read_bytes()
+    lines = tmp_path / "in/corpus_docs.jsonl"
+    lines.write_text(lines.read_text().replace('"offset": 3', '"offset": 1', 1))
+    done = repair(tmp_path / "in", tmp_path / "out", boundary="suffix=2")
+    assert done.verified == "ok"
+    assert done.tables[0].how["corpus_000000"] == "entries kept, of corpus_index.json"
+    assert json.loads((tmp_path / "out/corpus_index.json").read_bytes()) == json.loads(whole)
+
+
+def test_a_hobbylm_table_is_made_of_declared_suffixes(tmp_path: Path) -> None:
+    made(tmp_path, "hobbylm-v1")
+    whole = (tmp_path / "in/corpus_index.json").read_bytes()
+    for name in ("corpus_docs.jsonl", "corpus_index.json"):
+        path = tmp_path / "in" / name
+        path.write_text(path.read_text().replace('"length": 3', '"length": 4'))
+    done = repair(tmp_path / "in", tmp_path / "out", boundary="suffix=2")
+    assert done.verified == "ok"
+    assert json.loads((tmp_path / "out/corpus_index.json").read_bytes()) == json.loads(whole)

@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokenreel.formats import Found, Shard
+    from tokenreel.formats import Boundary, Found, Shard
     from tokenreel.verify.target import Target
+
+
+_ANEW = "made anew from"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,8 @@ def mend_tables(target: Target, shards: Sequence[Found], out: Path, *, every: bo
 
 
 def _mend(target: Target, prefix: str, shards: Sequence[Found], out: Path) -> MendedTable:
-    entries = _entries(target, prefix)
-    separator = target.boundary.prefix or (EOT,)
+    tables = _tables(target, prefix)
+    entries = next(iter(tables.values()), [])
     store = LocalStore(out)
     rows: list[dict[str, Any]] = []
     how: dict[str, str] = {}
@@ -77,8 +80,7 @@ def _mend(target: Target, prefix: str, shards: Sequence[Found], out: Path) -> Me
         file = found.files[0]
         shard = open_shard(store, found)
         try:
-            mine = [entry for entry in entries if entry.shard == file]
-            made, how[found.name] = _documents(shard, mine, base, separator)
+            made, how[found.name] = _best(shard, file, tables, base, target.boundary)
             if sum(row["length"] for row in made) != shard.tokens:
                 raise DocumentError("DOC024", path=out, shard=found.name, expected=f"{shard.tokens} ids in documents")
             rows += ({"shard": file.rpartition("/")[2], **row} for row in made)
@@ -100,50 +102,72 @@ def edges_said(target: Target, found: Found, tokens: int | None) -> npt.NDArray[
     """Return the edges of a shard's documents as its table says them, where its entries tile so many ids; else None."""
     if tokens is None or not found.format.startswith("hobbylm"):
         return None
-    ordered = sorted(
-        (entry for entry in _entries(target, prefix_of(found.name)) if entry.shard == found.files[0]),
-        key=lambda entry: (entry.offset, entry.length),
-    )
-    if not ordered or not _tiles(ordered, 0, tokens):
-        return None
-    return np.cumsum([0, *(entry.length for entry in ordered)], dtype=np.int64)
+    for entries in _tables(target, prefix_of(found.name)).values():
+        mine = (entry for entry in entries if entry.shard == found.files[0])
+        ordered = sorted(mine, key=lambda entry: (entry.offset, entry.length))
+        if ordered and _tiles(ordered, 0, tokens):
+            return np.cumsum([0, *(entry.length for entry in ordered)], dtype=np.int64)
+    return None
 
 
-def _entries(target: Target, prefix: str) -> list[Entry]:
-    """Return the entries of the table that says more: with metadata where both have as many."""
-    best: list[Entry] = []
-    for suffix in (INDEX, DOCS):
+def _tables(target: Target, prefix: str) -> dict[str, list[Entry]]:
+    """Return the tables that can be read, by path; first the one that says more: with metadata where both have as many."""
+    out: dict[str, list[Entry]] = {}
+    for suffix in (DOCS, INDEX):
         if prefix + suffix not in target.sizes:
             continue
         try:
-            found, _ = read_entries(target.store, prefix + suffix)
+            out[prefix + suffix] = read_entries(target.store, prefix + suffix)[0]
         except TokenreelError:
             continue
-        if len(found) >= len(best):
-            best = found
-    return best
+    return dict(sorted(out.items(), key=lambda table: -len(table[1])))
+
+
+def _best(
+    shard: Shard, file: str, tables: dict[str, list[Entry]], base: int, boundary: Boundary
+) -> tuple[list[dict[str, Any]], str]:
+    """Return the documents of a shard by the first table that needs no separators, else by the first table and separators."""
+    first: tuple[list[dict[str, Any]], str] | None = None
+    for path, entries in (tables or {"": []}).items():
+        mine = [entry for entry in entries if entry.shard == file]
+        made = _documents(shard, mine, base, boundary)
+        if not made[1].startswith(_ANEW):
+            return made if first is None else (made[0], f"{made[1]}, of {path.rpartition('/')[2]}")
+        first = first or made
+    if first is None:
+        raise ValueError("no table was tried")
+    return first
 
 
 def _line(row: dict[str, Any], source: str) -> dict[str, Any]:
     return {key: row[key] for key in ("shard", "offset", "length")} | {"source": source, "meta": row["meta"]}
 
 
+def _separators(shard: Shard, boundary: Boundary) -> tuple[npt.NDArray[np.int64], str]:
+    """Return where documents begin by the ids around them, and which: a prefix, else what is behind a suffix."""
+    if boundary.suffix and not boundary.prefix:
+        begins = find_pattern(shard.read, shard.tokens, boundary.suffix) + len(boundary.suffix)
+        return np.append(0, begins[begins < shard.tokens]), f"suffixes {list(boundary.suffix)}"
+    separator = boundary.prefix or (EOT,)
+    return find_pattern(shard.read, shard.tokens, separator), f"separators {list(separator)}"
+
+
 def _documents(
-    shard: Shard, entries: Sequence[Entry], base: int, separator: tuple[int, ...]
+    shard: Shard, entries: Sequence[Entry], base: int, boundary: Boundary
 ) -> tuple[list[dict[str, Any]], str]:
     """Return the documents of a shard, and how they were found."""
-    at = find_pattern(shard.read, shard.tokens, separator)
+    at, separators = _separators(shard, boundary)
     ordered = sorted(entries, key=lambda entry: entry.offset)
-    if ordered and _tiles(ordered, 0, shard.tokens) and _whole(ordered, 0, at, len(separator)):
+    if ordered and _tiles(ordered, 0, shard.tokens) and _whole(ordered, 0, at):
         return [_kept(entry, entry.offset) for entry in ordered], "entries kept"
-    if ordered and base and _tiles(ordered, base, shard.tokens) and _whole(ordered, base, at, len(separator)):
+    if ordered and base and _tiles(ordered, base, shard.tokens) and _whole(ordered, base, at):
         made = [_kept(entry, entry.offset - base) for entry in ordered]
         return made, f"offsets counted over all shards: made relative, {base} less"
     within = [entry for entry in ordered if entry.offset + entry.length <= shard.tokens]
-    if within and len(within) < len(ordered) and _tiles(within, 0, shard.tokens):
-        if _whole(within, 0, at, len(separator)):
-            gone = counted(len(ordered) - len(within), "entry", "entries")
-            return [_kept(entry, entry.offset) for entry in within], f"entries kept, {gone} of what is gone left out"
+    fewer = within and len(within) < len(ordered)
+    if fewer and _tiles(within, 0, shard.tokens) and _whole(within, 0, at):
+        gone = counted(len(ordered) - len(within), "entry", "entries")
+        return [_kept(entry, entry.offset) for entry in within], f"entries kept, {gone} of what is gone left out"
     edges = slices_of(entries, shard.tokens) if entries else None
     slices = edges or [0, shard.tokens]
     made = []
@@ -153,7 +177,7 @@ def _documents(
             starts = bool(np.isin(begin, at))
             made.append({"offset": begin, "length": stop - begin, "meta": _meta(owner, begin - first, starts=starts)})
     slices_said = f", in {counted(len(slices) - 1, 'slice')}" if len(slices) > 2 else ""
-    return made, f"made anew from separators {list(separator)}{slices_said}"
+    return made, f"{_ANEW} {separators}{slices_said}"
 
 
 def split_by_eot(
@@ -189,10 +213,10 @@ def _tiles(entries: Sequence[Entry], base: int, tokens: int) -> bool:
     return end == base + tokens
 
 
-def _whole(entries: Sequence[Entry], base: int, at: Any, width: int) -> bool:
+def _whole(entries: Sequence[Entry], base: int, at: Any) -> bool:
     """Return whether no separator stands inside a document."""
     begins = np.array([entry.offset - base for entry in entries])
-    return bool(np.isin(at, begins).all()) and width > 0
+    return bool(np.isin(at, begins).all())
 
 
 def _kept(entry: Entry, offset: int) -> dict[str, Any]:

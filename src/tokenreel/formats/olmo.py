@@ -43,7 +43,8 @@ HOLDS = {
 def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
     """Return the headerless ``.npy`` files of a folder where at least one has its table, and tables without their file.
 
-    All are taken to be of the dtype that the first table proves, and each is held against its own when it is opened.
+    All are taken to be of the dtype that the first table proves which proves one, uint16 where none does so that opening says
+    why; each is held against its own when it is opened.
     """
     have = {entry.path for entry in entries}
     names = [path[: -len(IDS)] for path in have if path.endswith(IDS)]
@@ -54,7 +55,7 @@ def recognise(store: Store, entries: Sequence[Entry]) -> list[Found]:
     if not both:
         return []
     names += [path[: -len(TABLE)] for path in have if path.endswith(TABLE) and path[: -len(TABLE)] + IDS not in have]
-    dtype = prove_dtype(store, both[0])
+    dtype = next(filter(None, (prove_dtype(store, name) for name in both)), "uint16")
     return [Found(f"olmo-{dtype}", name, (name + IDS, name + TABLE)) for name in names]
 
 
@@ -74,16 +75,16 @@ def _numpy_s(store: Store, path: str) -> bool:
         reader.close()
 
 
-def prove_dtype(store: Store, name: str) -> str:
-    """Return the dtype under which a table ends with its file; uint16 where neither does, so that opening says why."""
+def prove_dtype(store: Store, name: str) -> str | None:
+    """Return the dtype under which a table ends with its file, None where neither does."""
     table, size = store.reader(name + TABLE), store.size(name + IDS)
     try:
         end = int(read_edges(table, name + TABLE, size // 2, exact=False)[0][-1])
     except TableError:
-        return "uint16"
+        return None
     finally:
         table.close()
-    return "uint32" if end and 4 * end == size else "uint16"
+    return {2: "uint16", 4: "uint32"}.get(size // end) if end and size % end == 0 else None
 
 
 def open_uint16(store: Store, path: str, *, accept: Collection[str] = ()) -> OlmoShard:
