@@ -291,3 +291,16 @@ for batch in tokenreel.open_feed(order, corpora=corpus, batch=2, ledger={str(pat
     assert told[-1] < len(steps)
     with Ledger(path, run="again") as ledger:
         assert ledger.attempt == 2
+
+
+@pytest.mark.parametrize("zeros", [1, 1000, *range((1 << 18) - 700, (1 << 18) + 1, 100), (1 << 18) + 1, 1 << 20])
+def test_zeros_that_a_crash_left_take_no_line(tmp_path: Path, zeros: int) -> None:
+    path, data, before = tmp_path / "ledger.jsonl", b"", START
+    for step in range(2000):
+        said = {"run": "r", "attempt": 1, "step": step, "first": 4 * step, "count": 4, "fingerprint": "f" * 64}
+        line, before = line_bytes(said, before)
+        data += line
+    path.write_bytes(data + bytes(zeros))
+    with Ledger(path, run="r") as ledger:
+        assert (ledger.attempt, ledger.cut) == (2, zeros)
+    assert path.read_bytes() == data

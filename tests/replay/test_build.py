@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tokenizers
 
@@ -16,6 +17,7 @@ from tokenreel.replay.buckets import bucket_id, bucket_name, bucket_named, quali
 from tokenreel.replay.metadata import TokenPolicy, parse_manifest, parse_mix
 from tokenreel.replay.streams import Stream, run_file
 from tokenreel.replay.tokens import split_text, tokeniser
+from tokenreel.testing import write_corpus
 from tokenreel.text import load_tokenizer, tokenizer_from_bytes
 from tokenreel.text.normalise import Normaliser, text_id
 
@@ -198,3 +200,18 @@ def test_long_texts_are_cut_as_pipelines_cut_them() -> None:
     assert split_text(text, 10_000) == ["a" * 10_005, " " + "b" * 10_000, "\nc"]
     assert "".join(split_text(text, 10_000, 25_000)) == text
     assert [len(one) for one in split_text("x" * 60_000, 10_000, 25_000)] == [25_000, 25_000, 10_000]
+
+
+def test_another_corpus_of_the_same_lengths_is_another_index(tmp_path: Path) -> None:
+    (tmp_path / "buckets.jsonl").write_text('{"bucket_id": 1}\n' * 3)
+    corpus = tmp_path / "corpus"
+    documents = [np.array([5, 6, 2]), np.array([7, 2]), np.array([8, 9, 2])]
+    pair, buckets = corpus.with_suffix(".idx"), tmp_path / "buckets.jsonl"
+    built = ("replay", "build", pair, "--buckets", buckets, "--ids", "tokens", "--source", "web")
+    write_corpus(corpus, documents)
+    for _ in range(2):
+        ran = run(*built, "--out", tmp_path / "index", "--json")
+        assert ran.status == 0, ran.err
+    write_corpus(corpus, [documents[0], documents[1], np.array([8, 10, 2])])
+    ran = run(*built, "--out", tmp_path / "index", "--json")
+    assert (ran.status, ran.json["error"]["code"]) == (2, "RPL001")

@@ -92,7 +92,9 @@ def test_few_calls_of_spans_find_a_document(tmp_path: Path, name: str, monkeypat
     for kind in {type(order) for order in _orders(made.order)}:
         for method in ("spans", "spans_at"):
             plain = getattr(kind, method)
-            monkeypatch.setattr(kind, method, lambda self, *a, plain=plain: calls.append(method) or plain(self, *a))
+            monkeypatch.setattr(
+                kind, method, lambda self, *a, plain=plain, method=method: calls.append(method) or plain(self, *a)
+            )
     for number in range(len(made.corpora)):
         calls.clear()
         found = located(made, number, [7])

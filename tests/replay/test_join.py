@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +16,8 @@ from pyarrow import parquet
 import tokenreel
 from tests.cli.command import run
 from tests.replay.made import Made, expected_ids, make
+from tokenreel.build.id_spill import IdSpill
+from tokenreel.replay import join as join_module
 from tokenreel.replay import metadata
 from tokenreel.replay.buckets import bucket_name, bucket_named
 from tokenreel.replay.files import read_batches, rows_of
@@ -212,3 +217,28 @@ def test_row_groups_are_cut_by_bytes(made: Made, tmp_path: Path, monkeypatch: py
         (text, bucket, source) for source, text, bucket in made.rows
     ]
     assert parquet.ParquetFile(tmp_path / found.files[0]).num_row_groups > 3
+
+
+def test_rows_that_are_not_as_many_as_the_manifest_says_are_not_joined(made: Made, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    shutil.copytree(made.index, index)
+    said = json.loads((index / "manifest.json").read_text())
+    said["files"][0]["documents"] -= 1
+    said["files"][1]["documents"] += 1
+    (index / "manifest.json").write_text(json.dumps(said))
+    ran = run("replay", "join", index, "--source-root", made.upstream, "--out", tmp_path / "out", "--json")
+    assert (ran.status, ran.json["error"]["code"]) == (1, "RPL026")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_small_index_of_much_text_is_matched_in_many_parts(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    largest = partial(_largest, plain=join_module._matched, sizes=sizes)
+    monkeypatch.setattr(join_module, "_matched", largest)
+    joined(made, None, JoinPlan(root=made.upstream))
+    assert max(sizes) < sum(sizes) / 10
+
+
+def _largest(rows: IdSpill, texts: IdSpill, number: int, *, plain: Any, sizes: list[int]) -> Any:
+    sizes.append(len(texts.part(number)))
+    return plain(rows, texts, number)

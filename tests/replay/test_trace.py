@@ -245,3 +245,92 @@ def test_a_ledger_survives_being_killed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_ledger_survives_being_killed_a_hundred_times(tmp_path: Path) -> None:
     killed(tmp_path, 100)
+
+
+def hits_read(path: Path, batches: list, document: int) -> set[tuple[int, int]]:
+    """(step, sample) of what batches read of a document of web."""
+    table = traced(path).made(0).corpora[0].table()
+    begin = int(table.offsets_at(np.array([document]))[0])
+    end = begin + int(table.lengths(document, document + 1)[0])
+    found = set()
+    for batch in batches:
+        spans = batch.table
+        rows = spans.sample_of()
+        for e in range(spans.extents):
+            low, high = int(spans.begin[e]), int(spans.begin[e] + spans.length[e])
+            if low < end and begin < high:
+                found.add((batch.step, int(batch.samples[rows[e]])))
+    return found
+
+
+def test_a_ledger_of_other_batches_than_the_run_file_says(tmp_path: Path) -> None:
+    path, ledger = run_file(tmp_path, ORDERS["windows"]), tmp_path / "ledger.jsonl"
+    with tokenreel.open_feed(path, ledger=ledger, batch=7) as feed:
+        batches = [next(feed) for _ in range(9)]
+        state = feed.state_dict()
+    with tokenreel.open_feed(path, ledger=ledger, batch=3, state=state) as feed:
+        batches += [next(feed) for _ in range(4)]
+    for document in (0, 7, 31, 59):
+        for more, steps in (((), range(13)), (("--steps", "4:11"), range(4, 11))):
+            ran = run("trace", ledger, "--run", path, "--doc", f"#{document}", *more, "--json")
+            assert ran.status == 0, ran.err
+            told = [(hit["step"], hit["sample"]) for hit in ran.json["hits"]]
+            assert len(told) == len(set(told))
+            assert set(told) == {hit for hit in hits_read(path, batches, document) if hit[0] in steps}
+    ran = run("trace", ledger, "--run", path, "--steps", "8:11", "--json")
+    assert ran.json["samples"] == 7 + 3 + 3
+
+
+def test_a_ledger_of_another_order_says_nothing_of_a_document(tmp_path: Path) -> None:
+    path, ledger = run_file(tmp_path, ORDERS["windows"]), tmp_path / "ledger.jsonl"
+    consumed(path, ledger, 3)
+    path.write_text(path.read_text().replace("seed = 3", "seed = 4"))
+    ran = run("trace", ledger, "--run", path, "--doc", "#7", "--corpus", "web", "--json")
+    assert (ran.status, ran.json["error"]["code"]) == (1, "RPL050")
+
+
+def test_a_feed_that_began_again_is_traced(tmp_path: Path) -> None:
+    path, ledger = run_file(tmp_path, ORDERS["stream"]), tmp_path / "ledger.jsonl"
+    length = traced(path).made(0).order.length
+    assert length
+    with tokenreel.open_feed(path, ledger=ledger, endless=True) as feed:
+        batches = [next(feed) for _ in range(length // 2 + 3)]
+    assert batches[-1].position > 2 * length - 4
+    for step in (0, length // 4, len(batches) - 1):
+        ran = run("trace", ledger, "--run", path, "--step", step, "--json")
+        assert ran.status == 0, ran.err
+        assert [row["sample"] for row in ran.json["samples"]] == batches[step].samples.tolist()
+    hits = run("trace", ledger, "--run", path, "--doc", "#7", "--json").json["hits"]
+    told = {(hit["step"], hit["sample"]) for hit in hits}
+    assert told == hits_read(path, batches, 7)
+    assert len({step for step, _ in told}) >= 2
+    ran = run("ledger", "exposure", ledger, "--run", path, "--json")
+    assert ran.status == 0, ran.err
+    assert ran.json["corpora"]["web"]["tokens"] == len(batches) * 4 * 16
+    assert run("trace", ledger, "--run", path, "--steps", f"{length // 4}:{length // 4 + 2}", "--json").status == 0
+
+
+@pytest.mark.parametrize("by_ledger", [False, True])
+def test_the_short_last_step_has_the_ranks_that_its_feed_had(tmp_path: Path, by_ledger: bool) -> None:
+    path, ledger = run_file(tmp_path, ORDERS["windows"]), tmp_path / "ledger.jsonl"
+    length = traced(path).made(0).order.length
+    assert length
+    batch = next(size for size in range(4, 40) if length % size == 1)
+    path.write_text(path.read_text().replace("batch = 4", f"batch = {batch}"))
+    for rank in range(3):
+        with tokenreel.open_feed(path, rank=rank, world=3, ledger=ledger) as feed:
+            *_, last = feed
+        where = ("trace", ledger, "--run", path) if by_ledger else ("trace", path)
+        ran = run(*where, "--step", last.step, "--rank", rank, "--world", 3, "--json")
+        assert ran.status == 0, ran.err
+        assert [row["sample"] for row in ran.json["samples"]] == last.samples.tolist()
+        assert ran.json["end_sample"] == length
+
+
+def test_a_stretch_lies_in_one_segment(tmp_path: Path) -> None:
+    path = run_file(tmp_path, ORDERS["windows"])
+    more = "[[segment]]\nfirst = 0\nlast = 4\n[[segment]]\nfirst = 5\nlast = 9\nschedule = { batch = 2 }\n"
+    path.write_text(path.read_text() + more)
+    assert run("trace", path, "--steps", "5:8", "--json").status == 0
+    ran = run("trace", path, "--steps", "3:8", "--json")
+    assert (ran.status, ran.json["error"]["code"]) == (2, "USE003")

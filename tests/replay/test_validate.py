@@ -228,3 +228,43 @@ def test_schemas_that_ship_are_those_of_the_types() -> None:
     folder = Path(__file__).parents[2] / "src/tokenreel/replay/schema"
     for name, schema in schemas().items():
         assert json.loads((folder / f"{name}-1.json").read_text()) == schema
+
+
+@pytest.mark.parametrize("code", ["RPL016", "RPL017"])
+def test_a_file_that_cannot_be_read_is_not_read_on_where_its_finding_is_not_wanted(
+    whole: Made, tmp_path: Path, code: str
+) -> None:
+    root = tmp_path / "index"
+    shutil.copytree(whole.index, root)
+    FAULTS[code](root)
+    for asked in (("--ignore", code), ("--select", "RPL015")):
+        ran = run("replay", "validate", root, "--level", "full", *asked, "--json")
+        assert ran.status == 0, ran.err
+        assert code not in ran.json["counts"]
+        assert any(note["what"] == "ids that stand twice" for note in ran.json["not_checked"])
+
+
+def test_sources_that_are_no_utf_8(whole: Made, tmp_path: Path) -> None:
+    root = tmp_path / "index"
+    shutil.copytree(whole.index, root)
+
+    def spoiled(table: pa.Table) -> pa.Table:
+        data = [b"we\xffb", *(name.encode() for name in table.column("source_id").to_pylist()[1:])]
+        broken = pa.Array.from_buffers(pa.string(), len(data), pa.array(data, pa.binary()).buffers())
+        return table.set_column(0, pa.field("source_id", pa.string()), pa.chunked_array([broken]))
+
+    rewrite(root, 1, spoiled)
+    ran = run("replay", "validate", root, "--level", "full", "--json")
+    assert (ran.status, ran.json["counts"].get("RPL016")) == (1, 1)
+
+
+def test_a_file_of_two_tasks(whole: Made, tmp_path: Path) -> None:
+    root = tmp_path / "index"
+    shutil.copytree(whole.index, root)
+    said = manifest(root)
+    twice = said["files"][0] | {"task_id": len(said["files"])}
+    said["files"].append(twice)
+    said["tasks"] += 1
+    said["documents"] += twice["documents"]
+    put(root, said)
+    assert validate(open_place(root), Asked(full=True)).counts["RPL022"] == 1

@@ -88,11 +88,12 @@ def last_line(path: str | os.PathLike[str], size: int) -> Line | None:
             tail = file.read(size - begin)
     except OSError as error:
         raise read_error(path, error) from error
-    if begin > line.end:
+    whole = begin == line.end
+    if not whole:
         # Somewhere in a line: the next one's sum is taken as it is said.
-        skipped = tail.index(b"\n") + 1
+        skipped = tail.find(b"\n") + 1
         begin, tail = begin + skipped, tail[skipped:]
-    before = line.sum if begin == line.end else None
+    before = line.sum if whole else None
     for raw in tail.splitlines(keepends=True):
         if not raw.endswith(b"\n"):
             break
@@ -100,8 +101,12 @@ def last_line(path: str | os.PathLike[str], size: int) -> Line | None:
         if before is None:
             before = raw[-_SUM + 8 : -3].decode("ascii", "replace")
             continue
-        line = _line(raw, before, path, 0, begin)
+        line, whole = _line(raw, before, path, 0, begin), True
         before = line.sum
+    if not whole:
+        # A crash may leave more zeros than the end that was read has lines: nothing is cut off before all were read.
+        for line in parse_lines(path):  # noqa: B007 (the last one)
+            pass
     return line
 
 

@@ -18,14 +18,14 @@ def chosen(segments: Sequence[Segment], *, segment: int | None = None, step: int
     numbers = range(len(segments))
     if step is not None:
         last = segments[-1].last
-        holds = [k for k in numbers if _holds(segments[k], step)]
-        if not holds or (segment is not None and segment not in holds):
+        there = [k for k in numbers if holds(segments[k], step)]
+        if not there or (segment is not None and segment not in there):
             expected = f"a step of 0 .. {last}" if last is not None else "a step of the segment"
             raise RecipeError("RCP044", expected=expected, found=step)
-        if len(holds) > 1 and segment is None:
-            expected = "--segment " + " or ".join(map(str, holds))
+        if len(there) > 1 and segment is None:
+            expected = "--segment " + " or ".join(map(str, there))
             raise RecipeError("RCP044", f"step {step:,} is in several branches", expected=expected, found="none")
-        number = holds[0] if segment is None else segment
+        number = there[0] if segment is None else segment
         return number, segments[number]
     if segment is None and len(segments) > 1:
         raise RecipeError("RCP044", expected=f"--segment 0 .. {len(segments) - 1}, or --step", found="neither")
@@ -35,7 +35,8 @@ def chosen(segments: Sequence[Segment], *, segment: int | None = None, step: int
     return number, segments[number]
 
 
-def _holds(segment: Segment, step: int) -> bool:
+def holds(segment: Segment, step: int) -> bool:
+    """Return whether a step is one of a segment's."""
     return segment.first <= step and (segment.last is None or step <= segment.last)
 
 

@@ -76,8 +76,8 @@ def dispatch_all(
 def _dispatched(
     weights: Sequence[float], limits: npt.NDArray[np.float64], samples: int, arithmetic: str
 ) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int64]]:
-    if samples < 0:
-        raise OrderError("ORD002", "samples of a blend", expected="0 or more", found=samples)
+    if not 0 <= samples < 1 << 59:
+        raise OrderError("ORD002", "samples of a blend", expected="0 .. 2**59 - 1", found=samples)
     if arithmetic not in ("x86", "fused"):
         raise OrderError("ORD002", "arithmetic", expected="x86 or fused", found=arithmetic)
     members, numbers = np.empty(samples, dtype=np.int16), np.empty(samples, dtype=np.int64)

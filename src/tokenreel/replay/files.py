@@ -147,7 +147,10 @@ def check_schema(found: Any, path: str) -> None:
 
 
 def rows_of(batch: Any, path: str, first: int = 0) -> Rows:
-    """Return a batch's rows as arrays; raises `ReplayError` (RPL017) for an id that is no 16 bytes, or a null."""
+    """Return a batch's rows as arrays.
+
+    Raises `ReplayError`: RPL017 for an id that is no 16 bytes, or a null, RPL016 for a source that is no UTF-8.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -155,7 +158,10 @@ def rows_of(batch: Any, path: str, first: int = 0) -> Rows:
         if batch.column(name).null_count:
             row = int(np.asarray(batch.column(name).is_null()).argmax())
             raise ReplayError("RPL017", f"{name} is null", path=path, document=first + row)
-    source, names = _coded(batch.column("source_id"))
+    try:
+        source, names = _coded(batch.column("source_id"))
+    except (UnicodeDecodeError, pa.ArrowInvalid) as error:
+        raise ReplayError("RPL016", f"source_id is not UTF-8: {error}", path=path) from error
     bucket = batch.column("bucket_id")
     if pa.types.is_dictionary(bucket.type):
         bucket = bucket.dictionary_decode()

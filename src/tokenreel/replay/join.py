@@ -14,7 +14,7 @@ import numpy as np
 
 from tokenreel.build.id_matching import each_part, match
 from tokenreel.build.id_spill import IdSpill, ids_of, parts_for
-from tokenreel.errors import StorageError
+from tokenreel.errors import ReplayError, StorageError
 from tokenreel.replay.files import read_batches, rows_of
 from tokenreel.replay.text_spill import NUMBER_BITS, TextSpill
 from tokenreel.replay.transform import closing, transform_of
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tokenreel.store import Store
 
 ABSENT, NEEDS_TERMS, NOT_JOINABLE, READ = "not here", "needs terms", "not joinable here", "read"
+LEAST_PARTS = 256
+"""With so many a billion texts take 200 MB a thread while they are matched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +125,13 @@ def join(
     """Match an index with upstream text; write what was found to ``out/documents/*.parquet`` in the order of the store.
 
     Without `out` everything is counted and nothing is written. Raises `ReplayError` (RPL031, RPL032) for a transform
-    that fails, and what reading raises.
+    that fails, RPL026 for a file with another number of rows than the manifest says, and what reading raises.
     """
     named = sources.named()
     joined = Joined({name: SourceCounts() for name in named})
     numbers = {name: number for number, name in enumerate(named)}
-    parts = parts_for(max(manifest.documents, 1))
+    # However small the index is, how much text its sources hold is not known.
+    parts = max(LEAST_PARTS, parts_for(manifest.documents))
     with IdSpill(parts, plan.folder) as rows, TextSpill(parts, plan.folder) as texts:
         _index_rows(store, manifest, joined, numbers, rows)
         for name, source in named.items():
@@ -144,6 +147,7 @@ def _index_rows(store: Store, manifest: Manifest, joined: Joined, numbers: dict[
     """Put the index's rows where they are matched: value = source << 40 | number of the row."""
     first = 0
     for file in sorted(manifest.files, key=lambda one: one.task_id):
+        before = first
         for batch in read_batches(store, file.path):
             found = rows_of(batch, file.path)
             for name in found.sources:
@@ -158,6 +162,10 @@ def _index_rows(store: Store, manifest: Manifest, joined: Joined, numbers: dict[
             for number, count in enumerate(np.bincount(found.source, minlength=len(found.sources)).tolist()):
                 joined.by_source[found.sources[number]].wanted += count
             first += len(found)
+        if first - before != file.documents:
+            # Rows are known by their number: all later ones would get other documents' texts.
+            hint = f"tokenreel replay validate {store.root} --level full"
+            raise ReplayError("RPL026", path=file.path, expected=file.documents, found=first - before, hint=hint)
     joined.documents = first
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tokenreel.errors import ReplayError, require
 from tokenreel.feed.ledger_lines import Steps, parse_lines, sorted_out
 from tokenreel.replay.documents import Documents
-from tokenreel.replay.trace import resolved
+from tokenreel.replay.trace import passes, resolved
 from tokenreel.spans import Flag
 
 if TYPE_CHECKING:
@@ -157,16 +157,17 @@ def exposure(traced: Traced, steps: Steps) -> Exposure:
 
 
 def _spread(traced: Traced, steps: Steps) -> Iterator[tuple[int, int, int]]:
-    """Yield (segment, first sample, end sample) of a ledger's steps; neighbours in one segment joined."""
+    """Yield (segment, first sample, end sample) of what a ledger's steps took of its order; neighbours are joined."""
     held: tuple[int, int, int] | None = None
     for line in steps.current:
-        number, _, lo, hi = traced.samples_of(line.step)
-        if held is not None and held[0] == number and held[2] == lo:
-            held = (number, held[1], hi)
-            continue
-        if held is not None:
-            yield held
-        held = (number, lo, hi)
+        number, _, first, end = traced.samples_of(line.step)
+        for lo, hi in passes(traced.made(number).order, first, end):
+            if held is not None and held[0] == number and held[2] == lo:
+                held = (number, held[1], hi)
+                continue
+            if held is not None:
+                yield held
+            held = (number, lo, hi)
     if held is not None:
         yield held
 

@@ -70,8 +70,9 @@ def make_index(
         kind = choices.ids or ("text" if normalise.kind == "none" else "normalised")
         if kind == "text" and normalise.kind != "none":
             raise ReplayError("RPL005", "ids of exact texts", expected="--normalise none", found=choices.normalise)
-        tasks = corpus_documents(corpus, kind, normalise, choices.source, _tokenizer(corpus, choices, kind))
-        facts: object = corpus.table().key.as_list()
+        tokenizer = _tokenizer(corpus, choices, kind)
+        tasks = corpus_documents(corpus, kind, normalise, choices.source, tokenizer)
+        facts: object = _facts(corpus, tokenizer)
     else:
         kind = choices.ids or ("text" if normalise.kind == "none" else "normalised")
         if kind == "tokens":
@@ -134,6 +135,15 @@ def _json(path: Path) -> object:
 
     parsed: object = loads_strict(LocalStore(path.parent).read(path.name), path)
     return parsed
+
+
+def _facts(corpus: Corpus, tokenizer: Tokenizer | None) -> list[object]:
+    """Return what the rows of a corpus's index follow from: its contents, its rows, and what decodes it."""
+    key, rows = corpus.table().key, Path(corpus.store.root) / "documents.parquet"
+    # A key that is a hash of tables knows lengths alone.
+    contents = [] if key.kind == "identity" else [corpus.identity().digest]
+    recorded = sha256_file(rows) if rows.is_file() else None
+    return [key.as_list(), contents, recorded, None if tokenizer is None else tokenizer.sha256]
 
 
 def _tokenizer(corpus: Corpus, choices: Choices, kind: str) -> Tokenizer | None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     I64 = npt.NDArray[np.int64]
 
 BUFFER_BYTES = 1 << 24
+TEXT_BYTES = 64
+"""What a text that waits takes besides its bytes."""
 NUMBER_BITS = 40
 """Of a row's value: the number of the text; above them that of its source."""
 
@@ -71,7 +73,7 @@ class TextSpill:
         for text in texts:
             data = text.encode()
             self.bytes += len(data)
-            self._held += len(data)
+            self._held += len(data) + TEXT_BYTES
             self._waiting.append(data)
             self._ends.append(self.bytes)
         if self._held >= BUFFER_BYTES:

@@ -17,18 +17,21 @@ from tokenreel.feed.placement import placement
 from tokenreel.index.assemble import assemble
 from tokenreel.index.ready import make_ready
 from tokenreel.index.searching import find_in_order
-from tokenreel.index.segments import chosen, sample_range, step_range
+from tokenreel.index.segments import chosen, holds, sample_range, step_range
 from tokenreel.replay.levels import step_level
 from tokenreel.spans import Flag
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    import numpy.typing as npt
 
     from tokenreel.config.run import Segment
     from tokenreel.feed.ledger_lines import Line
     from tokenreel.feed.placement import Placement
     from tokenreel.index.assemble import Assembled
+    from tokenreel.order.protocol import Order
     from tokenreel.spans import SpanTable
 
 
@@ -46,9 +49,10 @@ class Traced:
     """The branch that is meant, where a step is in several."""
     warnings: list[str] = field(default_factory=list)
     _made: dict[int, Assembled] = field(default_factory=dict)
+    _fingerprints: dict[int, str] = field(default_factory=dict)
 
     def made(self, number: int) -> Assembled:
-        """Return a segment's order, prepared; raises `ReplayError` (RPL050) where a ledger is of another order."""
+        """Return a segment's order, prepared."""
         if number not in self._made:
             segment = self.segments[number]
             raw = assemble(segment.run, self.folder, accept=self.accept)
@@ -65,22 +69,76 @@ class Traced:
     def samples_of(self, step: int) -> tuple[int, Segment, int, int]:
         """Return (number of the segment, segment, first sample, end sample) of a step: the ledger's, else the schedule's.
 
-        Raises `ReplayError`: RPL050 where the ledger's order is not the run's, RPL051 where it has no such step.
+        The last step of an order that ends inside it is short, as a feed's is. Raises `ReplayError`: RPL050 where the
+        ledger's order is not the run's, RPL051 where it has no such step.
         """
         number, segment = chosen(self.segments, step=step, segment=self.segment)
         if self.lines is None:
-            return (number, segment, *step_range(segment, step))
+            lo, hi = step_range(segment, step)
+            length = self.made(number).order.length
+            return number, segment, lo, hi if length is None or lo >= length else min(hi, length)
         line = self.lines.get(step)
         if line is None:
             raise ReplayError("RPL051", expected="a step of the ledger", found=step)
-        order = self.made(number).order
-        if (
-            order.fingerprint != line.fingerprint
-            and order.fingerprint_until(line.first + line.count) != line.fingerprint
-        ):
-            expected, found = line.fingerprint[:16], order.fingerprint[:16]
-            raise ReplayError("RPL050", f"step {step}", expected=expected, found=found)
+        if not self._is_of(number, line):
+            raise self._another(number, line)
         return number, segment, line.first, line.first + line.count
+
+    @cached_property
+    def lines_of(self) -> dict[int, list[Line]]:
+        """The ledger's lines by the number of the segment whose order they are of.
+
+        Raises `ReplayError` (RPL050) for a line of another order, `RecipeError` (RCP044) for a step of no segment.
+        """
+        found: dict[int, list[Line]] = {number: [] for number in range(len(self.segments))}
+        for line in (self.lines or {}).values():
+            there = [number for number, segment in enumerate(self.segments) if holds(segment, line.step)]
+            if not there:
+                chosen(self.segments, step=line.step)
+            meant = [number for number in there if self.segment in (None, number)]
+            mine = [number for number in meant if self._is_of(number, line)]
+            if meant and not mine:
+                raise self._another(meant[0], line)
+            for number in mine:
+                found[number].append(line)
+        return found
+
+    def _is_of(self, number: int, line: Line) -> bool:
+        """Return whether a line is of a segment's order, as far as the line goes."""
+        order = self.made(number).order
+        if number not in self._fingerprints:
+            self._fingerprints[number] = order.fingerprint
+        if self._fingerprints[number] == line.fingerprint:
+            return True
+        end = line.first + line.count
+        return (order.length is None or end <= order.length) and order.fingerprint_until(end) == line.fingerprint
+
+    def _another(self, number: int, line: Line) -> ReplayError:
+        expected, found = line.fingerprint[:16], self._fingerprints[number][:16]
+        return ReplayError("RPL050", f"step {line.step}", expected=expected, found=found)
+
+
+def passes(order: Order, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+    """Yield samples consumed [lo, hi) as samples of an order, cut where one that repeats begins again.
+
+    >>> from tokenreel.order.stream import StreamOrder
+    >>> from tokenreel.spans import CorpusKey
+    >>> list(passes(StreamOrder(CorpusKey("files", "00", 1, 41), row_tokens=4), 8, 14))
+    [(8, 10), (0, 4)]
+    """
+    length = order.length
+    while length and lo < hi:
+        begin, end = lo % length, min(hi, (lo // length + 1) * length)
+        yield begin, begin + end - lo
+        lo = end
+    if not length:
+        yield lo, hi
+
+
+def samples_in(order: Order, lo: int, hi: int) -> npt.NDArray[np.int64]:
+    """Return samples consumed [lo, hi) as samples of an order that may have begun again."""
+    samples = np.arange(lo, hi, dtype=np.int64)
+    return samples % order.length if order.length and hi > order.length else samples
 
 
 def trace_step(
@@ -98,14 +156,14 @@ def trace_step(
     for a rank that there is not, `UsageError` (STA011, STA014) for a placement that cannot deal the batch.
     """
     number, segment, lo, hi = traced.samples_of(step)
-    samples = np.arange(lo, hi, dtype=np.int64)
+    made = traced.made(number)
+    samples = np.arange(lo, hi, dtype=np.int64) if traced.lines is None else samples_in(made.order, lo, hi)
     if rank is not None:
         if not 0 <= rank < world:
             raise ReplayError("RPL052", expected=f"a rank of {world}", found=f"rank {rank}")
         way = placement(placed)
-        way.check(hi - lo, world)
-        samples = way.of(lo, hi - lo, rank, world)
-    made = traced.made(number)
+        way.check(_full_batch(traced, segment, step, hi - lo), world)
+        samples = samples[way.of(lo, hi - lo, rank, world) - lo]
     table = resolved(made, made.order.spans_at(samples))
     components = made.order.components_at(samples).tolist()
     rows = []
@@ -128,6 +186,14 @@ def trace_step(
         "end_sample": hi,
         "samples": rows,
     }
+
+
+def _full_batch(traced: Traced, segment: Segment, step: int, count: int) -> int:
+    """Return the samples of a step that is not cut short: of a short last one ranks take what there is."""
+    if traced.lines is None:
+        return count if segment.run.schedule is None else segment.run.schedule.batch_at(step)
+    before = traced.lines.get(step - 1)
+    return count if before is None else max(count, before.count)
 
 
 def says(traced: Traced) -> str:
@@ -179,7 +245,8 @@ def trace_document(
 ) -> dict[str, Any]:
     """Return every (segment, step, sample, place) where documents are read, by `locate`, no order read through.
 
-    `steps` [first, end) and `samples` narrow the range; with a ledger only recorded steps count.
+    `steps` [first, end) and `samples` narrow the range. With a ledger the samples are those of its lines, whatever the
+    schedule says. Raises what `Traced.lines_of` raises.
     """
     hits: list[dict[str, Any]] = []
     levels = []
@@ -187,14 +254,11 @@ def trace_document(
         made = traced.made(number)
         if corpus is not None and corpus not in made.names:
             continue
-        lo, hi = _range(segment, made, steps, samples)
-        if lo >= hi:
-            continue
-        found = [{"segment": number, **hit} for hit in find_in_order(made, segment, _numbers(wanted), corpus, lo, hi)]
         if traced.lines is not None:
-            found = [hit for hit in found if _recorded(traced, hit)]
-        if steps is not None:
-            found = [hit for hit in found if hit["step"] is None or steps[0] <= hit["step"] < steps[1]]
+            places = _recorded(traced, number, _numbers(wanted), corpus, steps, samples)
+        else:
+            places = _declared(segment, made, _numbers(wanted), corpus, steps, samples)
+        found = [{"segment": number, **hit} for hit in places]
         hits += found
         if found:
             names = {hit["corpus"] for hit in found}
@@ -221,14 +285,45 @@ def _range(segment: Segment, made: Assembled, steps: tuple[int, int] | None, sam
     return max(lo, begin), min(hi, begin + schedule.samples(first, end))
 
 
-def _recorded(traced: Traced, hit: dict[str, Any]) -> bool:
-    """Return whether the ledger has the hit, and put its step right."""
-    lines = traced.lines or {}
-    line = lines.get(hit["step"]) if hit["step"] is not None else None
-    if line is not None and line.first <= hit["sample"] < line.first + line.count:
-        return True
-    for other in lines.values():
-        if other.first <= hit["sample"] < other.first + other.count:
-            hit["step"] = other.step
-            return True
-    return False
+def _declared(
+    segment: Segment,
+    made: Assembled,
+    wanted: Sequence[str],
+    corpus: str | None,
+    steps: tuple[int, int] | None,
+    samples: int | None,
+) -> Iterator[dict[str, Any]]:
+    lo, hi = _range(segment, made, steps, samples)
+    if lo < hi:
+        for hit in find_in_order(made, segment, wanted, corpus, lo, hi):
+            if steps is None or hit["step"] is None or steps[0] <= hit["step"] < steps[1]:
+                yield hit
+
+
+def _recorded(
+    traced: Traced,
+    number: int,
+    wanted: Sequence[str],
+    corpus: str | None,
+    steps: tuple[int, int] | None,
+    samples: int | None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the hits among the samples that a ledger's lines took, once for every step that took one."""
+    made, segment = traced.made(number), traced.segments[number]
+    pieces = sorted(
+        (begin, end, line.step)
+        for line in traced.lines_of[number]
+        if steps is None or steps[0] <= line.step < steps[1]
+        for begin, end in passes(made.order, line.first, line.first + line.count)
+    )
+    if not pieces:
+        return
+    begins, ends, of_step = np.array(pieces, dtype=np.int64).T
+    lo, hi, widest = int(begins[0]), int(ends.max()), int((ends - begins).max())
+    hi = hi if samples is None else min(hi, (segment.first_sample or 0) + samples)
+    for hit in find_in_order(made, segment, wanted, corpus, lo, max(lo, hi)):
+        sample = hit["sample"]
+        first, end = np.searchsorted(begins, [sample - widest, sample], side="right").tolist()
+        near = slice(first, end)
+        for step in sorted(of_step[near][ends[near] > sample].tolist()):
+            yield {**hit, "step": step}

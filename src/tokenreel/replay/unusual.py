@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokenreel.errors import UsageError
 from tokenreel.index.segments import sample_range
 from tokenreel.replay.levels import step_level
-from tokenreel.replay.trace import facts_of, resolved, says
+from tokenreel.replay.trace import facts_of, resolved, samples_in, says
 from tokenreel.spans import Flag
 
 if TYPE_CHECKING:
@@ -33,14 +34,21 @@ SEED = 0
 def unusual(traced: Traced, first: int, end: int) -> dict[str, Any]:
     """Return what stands out in steps [first, end) of one segment against the rest of it. Reads up to 8,192 samples.
 
-    Raises what `Traced.samples_of` raises.
+    Raises what `Traced.samples_of` raises, and `UsageError` (USE003) for steps of several segments.
     """
     number, segment, lo, _ = traced.samples_of(first)
-    _, _, _, hi = traced.samples_of(end - 1)
+    last, _, _, hi = traced.samples_of(end - 1)
+    if last != number:
+        expected, found = "steps of one segment", f"segments {number} .. {last}"
+        raise UsageError("USE003", "--steps", expected=expected, found=found)
     made = traced.made(number)
-    here = np.arange(lo, hi, dtype=np.int64)
+    # Of a ledger, step by step: sizes of batches may have changed between attempts.
+    edges = [(lo, hi)] if traced.lines is None else [traced.samples_of(step)[2:] for step in range(first, end)]
+    here = np.concatenate([samples_in(made.order, *edge) for edge in edges])
     stretch = here if len(here) <= MOST else here[np.linspace(0, len(here) - 1, MOST).astype(np.int64)]
-    rest = _elsewhere(sample_range(segment, made.order), lo, hi)
+    rest = _elsewhere(_span(traced, number), lo, hi)
+    if traced.lines is not None and made.order.length:
+        rest %= made.order.length
     mine, theirs = _Look(made, stretch), _Look(made, rest)
     names = {name for name, tokens in mine.by_source.items() if tokens}
     return {
@@ -58,6 +66,14 @@ def unusual(traced: Traced, first: int, end: int) -> dict[str, Any]:
         "monotonous": _monotonous(mine, theirs),
         "rare_ids": _rare(mine, theirs),
     }
+
+
+def _span(traced: Traced, number: int) -> tuple[int, int]:
+    """Return the samples that a segment takes, or those that the ledger says it took."""
+    if traced.lines is None:
+        return sample_range(traced.segments[number], traced.made(number).order)
+    lines = traced.lines_of[number]
+    return min(line.first for line in lines), max(line.first + line.count for line in lines)
 
 
 def _elsewhere(span: tuple[int, int], lo: int, hi: int) -> I64:
