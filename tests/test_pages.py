@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.command import run
 from tokenreel.cli.app import command
+from tokenreel.cli.examples import EXAMPLES
 from tokenreel.config import recipe_schema
 from tokenreel.demo.texts import write_texts
 
@@ -69,6 +70,7 @@ ROWS = re.findall(r"^\| `([a-z -]+)` \| .* \| `tokenreel ([^`]*)` \|$", page("do
 
 def test_the_page_of_commands_lists_them_in_the_order_of_help() -> None:
     assert [name for name, _ in ROWS] == leaves(command())
+    assert {name: f"tokenreel {example}" for name, example in ROWS} == EXAMPLES
 
 
 @pytest.mark.parametrize(("name", "example"), ROWS)
@@ -76,6 +78,7 @@ def test_an_example_s_options_are_options(name: str, example: str) -> None:
     helped = run(*name.split(), "--help")
     assert helped.status == 0
     assert example.startswith(name)
+    assert f"  tokenreel {example}" in helped.out
     for option in re.findall(r"(?<= )--?[a-z][a-z-]*", example):
         assert re.search(rf"(?<![\w-]){option}(?![\w-])", helped.out), option
 

@@ -9,8 +9,9 @@ import typer
 import typer.core
 
 from tokenreel import __version__
+from tokenreel.cli.examples import EXAMPLES
 
-HELP = """Build, verify, convert and order tokenised pretraining corpora, exact to the token.
+HELP = """Build, verify, convert, mix, pack, order and replay tokenised pretraining corpora, exact to the token.
 
 \b
   tokenreel verify /data/my_shards             are these shards whole?
@@ -40,7 +41,7 @@ SHORT = {
     "replay": "Index what a run read; check, join, rebuild it.",
     "formats": "Print the table of formats.",
     "explain": "Say what a code means and how to mend it.",
-    "schema": "Print the JSON Schema of recipes or of run files.",
+    "schema": "Print the JSON Schema of recipes, run files or replay indices.",
 }
 """One line a command, in the order of help."""
 
@@ -83,7 +84,16 @@ def command() -> Any:
     for name, one in whole.commands.items():
         one.short_help = SHORT.get(name)
         _tidy(one)
+        _illustrate(one, name)
     return whole
+
+
+def _illustrate(one: Any, name: str) -> None:
+    """Let help end with an example."""
+    if name in EXAMPLES:
+        one.epilog = f"\b\nExample:\n  {EXAMPLES[name]}"
+    for inner, command in getattr(one, "commands", {}).items():
+        _illustrate(command, f"{name} {inner}")
 
 
 def _tidy(one: Any) -> None:

@@ -87,7 +87,10 @@ def convert_command(  # noqa: PLR0913 (one per option)
 
 
 def merge_command(  # noqa: PLR0913 (one per option)
-    paths: Annotated[list[Path], typer.Argument(help="Sources, in order, then the destination: SRC... DST.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(help="SRC... DST: sources in order, then a new folder; without --to, DST.bin and DST.idx."),
+    ],
     *,
     to: Annotated[str | None, _FORMAT] = None,
     tokens_per_shard: Annotated[

@@ -85,7 +85,7 @@ def convert_command(  # noqa: PLR0913 (a command has as many options as it has)
     accept: options.Accept = None,
     json: options.Json = False,
 ) -> None:
-    """Build the index of one dataset, as MaxText's builder does, or as a Megatron job finds it ready."""
+    """Build the index of one dataset, for MaxText or for Megatron."""
     from tokenreel.index.request import IndexRequest, read_tokenizer
 
     if add_extra_token != 1:
@@ -130,7 +130,7 @@ def blend_command(  # noqa: PLR0913 (as above)
     accept: options.Accept = None,
     json: options.Json = False,
 ) -> None:
-    """Build the indices of a blend: every dataset's and the global dispatch."""
+    """Build the indices of a blend: each dataset's, and the dispatch."""
     from tokenreel.index.request import IndexRequest, read_tokenizer
 
     request = IndexRequest(
@@ -180,7 +180,9 @@ def check_command(  # noqa: PLR0913 (as above)
     accept: options.Accept = None,
     json: options.Json = False,
 ) -> None:
-    """Say whether an index directory is what these inputs give; the first difference of every file is shown.
+    """Say whether an index directory is what these inputs give.
+
+    The first difference of every file is shown.
 
     Exit status: 0 the same, 1 a difference.
     """

@@ -110,13 +110,15 @@ def explain_command(
 
 
 def schema_command(
-    kind: Annotated[str, typer.Argument(help="recipe, mix or run")] = "recipe",
+    kind: Annotated[
+        str, typer.Argument(help="recipe, mix, run, replay-manifest, replay-sources or replay-mix.")
+    ] = "recipe",
     *,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file that is not there.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     json: options.Json = False,  # noqa: ARG001 (the schema is JSON either way)
 ) -> None:
-    """Print the JSON Schema of recipes or of run files."""
+    """Print the JSON Schema of recipes, of run files, or of the files of a replay index."""
     from tokenreel.config.mixed import mixed_schema
     from tokenreel.config.recipe import recipe_schema
     from tokenreel.config.run import run_schema

@@ -35,7 +35,7 @@ Dtype = Annotated[
 TokenizerFile = Annotated[Path | None, typer.Option("--tokenizer", help="A tokenizer.json or .model, to show text.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 on warnings too.")]
 Workers = Annotated[
-    int | None, typer.Option("--workers", help="Processes that build, 1 or more; all cores when left out.")
+    int | None, typer.Option("--workers", help="Processes at work, 1 or more; all cores when left out.")
 ]
 Accept = Annotated[list[str] | None, typer.Option("--accept", help="Overrule a refusal, by its code; repeatable.")]
 

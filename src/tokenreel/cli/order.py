@@ -77,7 +77,7 @@ def show_command(
     accept: options.Accept = None,
     json: options.Json = False,
 ) -> None:
-    """Show what a run's order is, one of its samples, or the samples of a step."""
+    """Show a run's order, one of its samples, or those of a step."""
     from tokenreel.index.segments import chosen
     from tokenreel.index.showing import order_facts, quality_facts, sample_facts, step_facts
 
@@ -162,7 +162,7 @@ def export_command(
     accept: options.Accept = None,
     json: options.Json = False,
 ) -> None:
-    """Write a run's extents to a Parquet file: one row for each extent."""
+    """Write a run's extents as Parquet, one row for each."""
     from tokenreel.index.export import export_order
     from tokenreel.index.segments import chosen, sample_range
 
@@ -194,7 +194,7 @@ def compare_command(
     accept: options.Accept = None,
     json: options.Json = False,
 ) -> None:
-    """Compare two runs sample by sample, through hashes of the tokens they read.
+    """Compare two runs sample by sample, by hashes of tokens.
 
     Exit status: 0 the same, 1 a difference.
     """
@@ -243,7 +243,9 @@ def find_command(
     accept: options.Accept = None,
     json: options.Json = False,
 ) -> None:
-    """Say where documents occur in a run: samples, steps, and which of their tokens.
+    """Say where documents occur in a run.
+
+    Samples, steps, and which of their tokens.
 
     Exit status: 0 whether or not they occur.
     """

@@ -60,7 +60,7 @@ def stats_command(
     accept: options.Accept = None,
     json: options.Json = False,
 ) -> None:
-    """Say what rows waste on a corpus, source by source, and what each packing policy does to it.
+    """Say what rows waste, source by source, and what each policy does.
 
     Everything is counted over one pass: kept, cropped and dropped tokens are all tokens; kept and padded are all rows.
     """

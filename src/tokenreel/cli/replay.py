@@ -37,7 +37,9 @@ def build_command(  # noqa: PLR0913 (one per option)
     ],
     ids: Annotated[str | None, typer.Option("--ids", help="What names a document: text, normalised or tokens.")] = None,
     normalise: Annotated[str, typer.Option("--normalise", help="none, nfc, marin or marin-columnar.")] = "none",
-    tokenizer: options.TokenizerFile = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option("--tokenizer", help="A tokenizer.json or .model, where ids of a corpus become text.")
+    ] = None,
     name: Annotated[str | None, typer.Option("--source", help="The source of all documents.")] = None,
     text: Annotated[str, typer.Option("--text", help="The field of a record that is its text.")] = "text",
     id_field: Annotated[str | None, typer.Option("--id", help="The field of a record that is its id.")] = None,
@@ -50,7 +52,10 @@ def build_command(  # noqa: PLR0913 (one per option)
     progress: options.ProgressKind = options.Show.auto,
     json: options.Json = False,
 ) -> None:
-    """Write the index of a corpus or of text: which documents, in which order, in which bucket; no text."""
+    """Write the index of a corpus or of text.
+
+    It says which documents, in which order, in which bucket, and holds no text.
+    """
     from tokenreel.replay.build import summary
     from tokenreel.replay.making import Choices, make_index
 
@@ -85,7 +90,7 @@ def validate_command(  # noqa: PLR0913 (one per option)
     progress: options.ProgressKind = options.Show.auto,
     json: options.Json = False,
 ) -> None:
-    """Check a replay index: metadata, files, hashes, rows, and that its sources are still there.
+    """Check a replay index, and that its sources are still there.
 
     Exit status: 0 fine, 1 broken, 4 a check that was asked for could not be made.
     """
@@ -98,7 +103,7 @@ def validate_command(  # noqa: PLR0913 (one per option)
     if (path is None) == (repo is None):
         raise UsageError("USE003", "an index", expected="a path, or --repo-id", hint="tokenreel replay validate DIR")
     if level not in ("quick", "full"):
-        raise UsageError("USE003", "--level", expected="quick or full", found=level)
+        raise UsageError("USE003", "--level", expected="quick or full", found=level, hint="--level full")
     threads = options.checked_workers(workers) or os.cpu_count() or 1
     asked = Asked(
         full=level == "full", seed=seed, online=online or repo is not None, duplicates=duplicates, workers=threads,
@@ -122,14 +127,18 @@ def join_command(
     online: Annotated[bool, typer.Option("--online", help="Read sources from the hub.")] = False,
     transforms: Annotated[Path | None, typer.Option("--transforms", help="A checkout with the sources' code.")] = None,
     commit: Annotated[str | None, typer.Option("--commit", help="What the checkout must stand at.")] = None,
-    whitespace: Annotated[str, typer.Option("--whitespace", help="python or columnar.")] = "python",
+    whitespace: Annotated[
+        str, typer.Option("--whitespace", help="What the sources' pipeline took for whitespace: python or columnar.")
+    ] = "python",
     temporary: Annotated[Path | None, typer.Option("--temporary", help="Where texts wait on disk.")] = None,
     repo: RepoId = None,
     revision: Revision = "main",
     progress: options.ProgressKind = options.Show.auto,
     json: options.Json = False,
 ) -> None:
-    """Find the documents of an index in its sources; write them in the order of the store.
+    """Find the documents of an index in its sources.
+
+    They are written in the order of the store.
 
     Exit status: 0 all were found, 4 some were not.
     """
@@ -173,7 +182,7 @@ def streams_command(
     progress: options.ProgressKind = options.Show.auto,
     json: options.Json = False,
 ) -> None:
-    """Rebuild the bucket streams of an index from joined documents, and a run file over them.
+    """Rebuild the streams of an index, and a run file over them.
 
     Exit status: 0 complete, 4 some documents were not there.
     """

@@ -47,7 +47,9 @@ def show_command(
     accept: options.Accept = None,
     json: options.Json = False,
 ) -> None:
-    """Show what a state says, ours or another system's; with a run, whether it may go on there.
+    """Show what a state says; with a run, whether it may go on there.
+
+    The state may be another system's: it is recognised.
 
     Exit status: 0 it may, or no run was given; 1 it may not, or it is no state.
     """
@@ -152,7 +154,10 @@ def migrate_command(
     accept: options.Accept = None,
     json: options.Json = False,
 ) -> None:
-    """Take a state into a run that reads other data: a source was withdrawn. Says what repeats and what is lost."""
+    """Take a state into a run that reads other data.
+
+    As when a source was withdrawn; it is said what repeats and what is lost.
+    """
     from tokenreel.feed.migrate import migrate
     from tokenreel.feed.state import load_state, write_state
 
@@ -204,7 +209,10 @@ def import_command(
     accept: options.Accept = None,
     json: options.Json = False,
 ) -> None:
-    """Make a state of Megatron's, Grain's or Levanter's counters, for a run file with the job's own order and schedule."""
+    """Make a state of Megatron's, Grain's or Levanter's counters.
+
+    The run file has the job's own order and schedule.
+    """
     from tokenreel.errors import UsageError
     from tokenreel.feed.importing import holding, import_grain, import_megatron, lineage, read_grain, read_megatron
     from tokenreel.feed.state import write_state
@@ -214,7 +222,8 @@ def import_command(
     given = [one for one in (megatron, grain, levanter) if one is not None]
     if len(given) != 1:
         expected = "--megatron, --grain or --levanter"
-        raise UsageError("USE003", "state import", expected=expected, found=f"{len(given)} of them")
+        hint = f"tokenreel state import {run} --megatron consumed_train_samples"
+        raise UsageError("USE003", "state import", expected=expected, found=f"{len(given)} of them", hint=hint)
     if levanter is not None:
         from tokenreel.feed.importing_levanter import LevanterCount, holding_step, import_levanter, read_levanter
 

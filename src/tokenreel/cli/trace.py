@@ -70,7 +70,7 @@ def trace_command(  # noqa: PLR0913 (one per option)
         str | None, typer.Option("--steps", help="A:B: what is unusual there; with --doc: a range.")
     ] = None,
     segment: Annotated[
-        int | None, typer.Option("--segment", help="Where branches of the lineage have the same step.")
+        int | None, typer.Option("--segment", help="Which segment, where branches of a lineage have the same step.")
     ] = None,
     rank: Annotated[int | None, typer.Option("--rank", help="One rank's part of the step.")] = None,
     world: Annotated[int, typer.Option("--world", help="How many ranks there are.")] = 1,
@@ -248,10 +248,10 @@ def exposure_command(
 
 def _print_exposure(name: str, row: Any) -> None:
     print_line(
-        f"{name}: {row['documents_read']:,} of {row['documents']:,} documents, {row['tokens']:,} tokens, "
+        f"{name}: {row['documents_read']:,} of {row['documents']:,} documents read in part or whole, {row['tokens']:,} tokens, "
         f"{row['mean_epochs']:.3f} epochs"
     )
-    print_table(("times read", "documents"), [(int(k), n) for k, n in row["histogram"].items()])
+    print_table(("times read whole", "documents"), [(int(k), n) for k, n in row["histogram"].items()])
 
 
 def export_command(
@@ -285,7 +285,10 @@ def to_index_command(
     accept: options.Accept = None,
     json: options.Json = False,
 ) -> None:
-    """Make a replay index of what a ledger says was read, in the order it was first read."""
+    """Make a replay index of what a ledger says was read.
+
+    Documents stand in the order in which they were first read.
+    """
     from tokenreel.replay.build import summary
     from tokenreel.replay.making import index_of_ledger
 

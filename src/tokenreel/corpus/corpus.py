@@ -100,8 +100,10 @@ class Corpus:
     def split(self, name: str) -> Corpus:
         """Return one split as a corpus; raises `SplitError` (SPL002) naming the splits there are."""
         if name not in self.split_entries:
-            there = ", ".join(self.split_entries) or "none"
-            raise SplitError("SPL002", path=self.path, expected=f"one of: {there}", found=name)
+            there = f"one of: {', '.join(self.split_entries)}" if self.split_entries else "no split: it has none"
+            raise SplitError(
+                "SPL002", path=self.path, expected=there, found=name, hint=f"tokenreel inspect {self.path}"
+            )
         chosen = self.split_entries[name]
         return replace(self, entries=chosen, split_entries={}, split_name=name, lo=0, hi=None, _shards={})
 

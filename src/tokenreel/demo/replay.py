@@ -115,6 +115,6 @@ def _trace(stage: Stage, run: Path) -> dict[str, Any]:
     document = extents[0]["document"]
     hits = trace_document(traced, [str(document)], None)["hits"]
     seen = sorted({hit["step"] for hit in hits})
-    stage.say(f"$ tokenreel trace streams/run.toml --doc #{document}")
+    stage.say(f"$ tokenreel trace streams/run.toml --doc '#{document}'")
     stage.say(f"  seen at step{'s' if len(seen) > 1 else ''} {', '.join(map(str, seen[:8]))}")
     return {"step": STEP, "samples": len(step["samples"]), "document": document, "steps": seen}

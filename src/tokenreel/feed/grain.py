@@ -40,7 +40,8 @@ class SampleSource:
         self._opened: Feed | None = None
         self._lock = threading.Lock()
         if self._feed.order.length is None:
-            raise UsageError("USE003", "len()", expected="an order with an end", found=self._feed.order.name)
+            hint = "feed_dataset(run), or an order with an end"
+            raise UsageError("USE003", "len()", expected="an order with an end", found=self._feed.order.name, hint=hint)
 
     @property
     def _feed(self) -> Feed:

@@ -34,7 +34,7 @@ class MixRow:
     """Share it has."""
     samples: int
     tokens: int
-    """Input tokens read from it."""
+    """Input tokens read from it, padding among them."""
     source_tokens: int
     """Stored tokens of one pass over it."""
     epochs_before: float
@@ -113,11 +113,20 @@ def _rows(order: Order, sources: Sequence[_Source], weights: Sequence[float], co
     for number, source in enumerate(sources):
         samples = int(counts[number])
         width = order.row_tokens
-        passed = [count * width / source.tokens if source.tokens else 0.0 for count in (int(before[number]), samples)]
+        passed = [_passes(source, count, width) for count in (int(before[number]), samples)]
         share = samples / total if total else 0.0
         weight = weights[number] / meant if meant else 0.0
         rows.append(MixRow(source.name, weight, share, samples, samples * width, source.tokens, *passed))
     return rows
+
+
+def _passes(source: _Source, count: int, width: int) -> float:
+    """Return how many passes over a source its samples are. Packed rows are padded, or lose tokens: those are counted."""
+    from tokenreel.pack.packed import PackedOrder
+
+    if isinstance(source.order, PackedOrder):
+        return count / source.order.rows if source.order.rows else 0.0
+    return count * width / source.tokens if source.tokens else 0.0
 
 
 def _sources(run: Run, made: Assembled) -> list[_Source]:

@@ -62,9 +62,9 @@ class Preflight:
         """Return what to read before a run."""
         out = []
         for stage in self.stages:
-            far = stage.furthest
+            far, left = stage.furthest, f" but {len(stage.never)}" if stage.never else ""
             out.append(
-                f"from sample {stage.first:,}: blocks of {self.block:,} hold all but {len(stage.never)} of {stage.components} "
+                f"from sample {stage.first:,}: blocks of {self.block:,} hold all{left} of {stage.components} "
                 f"components; furthest from its weight is {far.name}, asked {far.asked:.4%}, has {far.realised:.4%}"
             )
             if stage.never:

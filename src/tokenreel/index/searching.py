@@ -25,7 +25,8 @@ def find_in_order(
     """
     names = list(dict.fromkeys(made.names))
     if corpus is None and len(names) > 1:
-        raise UsageError("USE003", "--corpus", expected=f"one of: {', '.join(names)}", found="none")
+        hint = f"--corpus {names[0]}"
+        raise UsageError("USE003", "--corpus", expected=f"one of: {', '.join(names)}", found="none", hint=hint)
     name = corpus or names[0]
     if name not in names:
         near = nearest(name, names)

@@ -142,6 +142,7 @@ class MixOrder:
                     f"component {component.name} has {component.supply} samples and the mixture asks for more",
                     expected="an endless mixture" if length is None else f"{length} samples of the mixture",
                     found=f"it runs out at sample {end}",
+                    hint='at_end = "repeat" or "stop" beside its name in [[order.component]]',
                 )
         return length
 
