@@ -242,3 +242,9 @@ def test_a_small_index_of_much_text_is_matched_in_many_parts(made: Made, monkeyp
 def _largest(rows: IdSpill, texts: IdSpill, number: int, *, plain: Any, sizes: list[int]) -> Any:
     sizes.append(len(texts.part(number)))
     return plain(rows, texts, number)
+
+
+def test_texts_cannot_wait_in_a_file(made: Made, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    ran = run("replay", "join", made.index, "--source-root", made.upstream, "--temporary", tmp_path / "file", "--json")
+    assert (ran.status, ran.json["error"]["code"]) == (3, "STO003")

@@ -332,5 +332,8 @@ def test_a_stretch_lies_in_one_segment(tmp_path: Path) -> None:
     more = "[[segment]]\nfirst = 0\nlast = 4\n[[segment]]\nfirst = 5\nlast = 9\nschedule = { batch = 2 }\n"
     path.write_text(path.read_text() + more)
     assert run("trace", path, "--steps", "5:8", "--json").status == 0
+    far = run("trace", run_file(tmp_path, ORDERS["windows"]), "--steps", "0:1000000000000", "--json")
+    assert (far.status, far.json["error"]["code"]) == (2, "ORD001")
+    path.write_text(path.read_text() + more)
     ran = run("trace", path, "--steps", "3:8", "--json")
     assert (ran.status, ran.json["error"]["code"]) == (2, "USE003")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
@@ -14,6 +13,7 @@ import numpy as np
 
 from tokenreel.errors import require
 from tokenreel.replay.files import index_schema, read_batches
+from tokenreel.replay.text_spill import temporary_folder
 from tokenreel.store.atomic import atomic_write, write_error
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Emission:
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="tokenreel-", dir=self.folder)) if self.out is not None else Path()
+        self._folder = temporary_folder(self.folder) if self.out is not None else Path()
         self._files = sorted(self.manifest.files, key=lambda file: file.task_id)
         self._base = list(accumulate((file.documents for file in self._files), initial=0))
         self._waiting: list[npt.NDArray[Any]] = []

@@ -33,6 +33,14 @@ NUMBER_BITS = 40
 """Of a row's value: the number of the text; above them that of its source."""
 
 
+def temporary_folder(inside: Path | None) -> Path:
+    """Return a new folder in `inside`, or where the system keeps temporaries; raises `StorageError` (STO003)."""
+    try:
+        return Path(tempfile.mkdtemp(prefix="tokenreel-", dir=inside))
+    except OSError as error:
+        raise write_error(inside or tempfile.gettempdir(), error) from error
+
+
 @dataclass(eq=False)
 class TextSpill:
     """Texts with their ids and sources. A context manager. Memory: 16 MiB and that of an `IdSpill` with `parts` parts."""
@@ -41,7 +49,7 @@ class TextSpill:
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="tokenreel-", dir=self.folder))
+        self._folder = temporary_folder(self.folder)
         flags = os.O_RDWR | os.O_CREAT
         self._files = [os.open(self._folder / name, flags, 0o600) for name in ("texts", "ends")]
         self.ids = IdSpill(self.parts, self.folder)

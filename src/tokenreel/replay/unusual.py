@@ -12,8 +12,9 @@ import numpy as np
 
 from tokenreel.errors import UsageError
 from tokenreel.index.segments import sample_range
+from tokenreel.order.ranges import check_range
 from tokenreel.replay.levels import step_level
-from tokenreel.replay.trace import facts_of, resolved, samples_in, says
+from tokenreel.replay.trace import facts_of, resolved, says
 from tokenreel.spans import Flag
 
 if TYPE_CHECKING:
@@ -44,8 +45,11 @@ def unusual(traced: Traced, first: int, end: int) -> dict[str, Any]:
     made = traced.made(number)
     # Of a ledger, step by step: sizes of batches may have changed between attempts.
     edges = [(lo, hi)] if traced.lines is None else [traced.samples_of(step)[2:] for step in range(first, end)]
-    here = np.concatenate([samples_in(made.order, *edge) for edge in edges])
-    stretch = here if len(here) <= MOST else here[np.linspace(0, len(here) - 1, MOST).astype(np.int64)]
+    if traced.lines is None:
+        check_range(lo, hi, made.order.length)
+    count, stretch = _spread(edges)
+    if traced.lines is not None and made.order.length:
+        stretch %= made.order.length
     rest = _elsewhere(_span(traced, number), lo, hi)
     if traced.lines is not None and made.order.length:
         rest %= made.order.length
@@ -57,7 +61,7 @@ def unusual(traced: Traced, first: int, end: int) -> dict[str, Any]:
         "segment": number,
         "first_step": first,
         "end_step": end,
-        "samples": len(here),
+        "samples": count,
         "samples_read": len(stretch),
         "compared_with": len(rest),
         "sources": _sources(mine, theirs),
@@ -66,6 +70,16 @@ def unusual(traced: Traced, first: int, end: int) -> dict[str, Any]:
         "monotonous": _monotonous(mine, theirs),
         "rare_ids": _rare(mine, theirs),
     }
+
+
+def _spread(edges: list[tuple[int, int]]) -> tuple[int, I64]:
+    """Return how many samples ranges hold, and all of them or `MOST` spread over them."""
+    begins, ends = np.array(edges, dtype=np.int64).T
+    before = np.concatenate(([0], np.cumsum(ends - begins)))
+    count = int(before[-1])
+    chosen = np.arange(count) if count <= MOST else np.linspace(0, count - 1, MOST).astype(np.int64)
+    of_range = np.searchsorted(before, chosen, side="right") - 1
+    return count, begins[of_range] + chosen - before[of_range]
 
 
 def _span(traced: Traced, number: int) -> tuple[int, int]:
