@@ -90,7 +90,9 @@ def step(batch: tokenreel.Batch) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--corpus", type=Path, help="a corpus; a small one is written where it is left out")
+    parser.add_argument(
+        "--corpus", type=Path, help="a corpus, or ROOT/SPLIT; a small one is written where it is left out"
+    )
     parser.add_argument("--steps", type=int, default=10, help="steps of each stage")
     parser.add_argument("--documents", type=int, default=400, help="documents of the small corpus")
     parser.add_argument("--stop-after", type=int, help="stop after so many steps, as if killed")

@@ -62,7 +62,7 @@ def test_ids_without_a_header_take_their_dtype_as_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (("--to", "nothing"), "MAN005"),
+        (("--to", "nothing"), "USE003"),
         (("--to", "pbin"), "USE014"),
         (("--to", "mds", "--docs-per-shard", "0"), "USE003"),
         (("--to", "mds", "--dtype", "float32"), "USE003"),

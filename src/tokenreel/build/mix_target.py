@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.build.mix_shards import FORMATS, check_names
-from tokenreel.errors import FormatError, RecipeError
+from tokenreel.errors import RecipeError
 from tokenreel.formats.base import Boundary
 from tokenreel.formats.registry import all_formats
 from tokenreel.formats.writing import WriteOptions, writing_of
@@ -43,7 +43,7 @@ class MixTarget:
 def target_of(recipe: MixedRecipe, settings: Settings) -> MixTarget:
     """Return how a recipe's shards are written.
 
-    Raises `FormatError` (MAN005) for a format that is not written, `RecipeError` (RCP006) for a dtype that it cannot hold, and
+    Raises `RecipeError`: RCP004 for a format that is not written, RCP006 for a dtype that it cannot hold, and
     for a format that the layout does not have.
     """
     check_names(recipe)
@@ -55,7 +55,7 @@ def target_of(recipe: MixedRecipe, settings: Settings) -> MixTarget:
     rows = [row for row in all_formats() if row.writer and (row.name == wanted or row.name.startswith(f"{wanted}-"))]
     if not rows:
         known = ", ".join(row.name for row in all_formats() if row.writer)
-        raise FormatError("MAN005", "output.format", expected=known, found=wanted, hint="tokenreel formats")
+        raise RecipeError("RCP004", "output.format", expected=known, found=wanted, hint="tokenreel formats")
     largest = max(settings.tok.largest_id, settings.eod_id)
     said = recipe.output.dtype
     fitting = []

@@ -157,7 +157,7 @@ def _formats(name: str) -> list[Format]:
     alike = exact or [row for row in all_formats() if row.writer and row.name.startswith(f"{name}-")]
     if not alike:
         known = ", ".join(row.name for row in all_formats() if row.writer)
-        raise FormatError("MAN005", "--to", expected=known, found=name, hint="tokenreel formats")
+        raise UsageError("USE003", "--to", expected=known, found=name, hint="tokenreel formats")
     return alike
 
 

@@ -148,7 +148,8 @@ def repair(
     findings = Findings()
     target = open_target(path, findings, boundary=boundary, vocab=vocab, dtype=known_dtype(dtype))
     source = Path(target.store.root)
-    if target_folder.resolve() == source.resolve() or source.resolve() in target_folder.resolve().parents:
+    inside = source.resolve() in target_folder.resolve().parents and Path(path).is_dir()
+    if target_folder.resolve() == source.resolve() or inside:
         raise UsageError("USE005", path=out, expected=f"a folder outside {source}", hint="tokenreel repair -h")
     if target_folder.exists() and (not target_folder.is_dir() or any(target_folder.iterdir())):
         raise UsageError("USE011", path=out, hint=f"ls -l {out}")

@@ -50,7 +50,10 @@ def _index(stage: Stage, corpus: Corpus, folder: Path) -> Path:
     mix = {"sequence_length": ROW_TOKENS, "tokens": {"bos": "none", "eos": "id"}}
     (folder / "mix.json").write_text(json.dumps(mix))
     choices = Choices(sources=folder / "sources.json", mix=folder / "mix.json")
-    stage.say("$ tokenreel replay build corpus/validation --buckets buckets.jsonl --out index")
+    stage.say(
+        "$ tokenreel replay build corpus/validation --buckets replay/buckets.jsonl --out replay/index "
+        "--sources replay/sources.json --mix replay/mix.json"
+    )
     manifest = make_index([Path(corpus.path) / "validation"], folder / "buckets.jsonl", folder / "index", choices)
     size = sum(file.bytes for file in manifest.files)
     stage.say(f"{manifest.documents:,} documents in {manifest.tasks:,} tasks, {size:,} bytes, no text and no tokens")
@@ -72,13 +75,16 @@ def _rebuild(stage: Stage, index: Path, folder: Path, tokenizer: Path) -> list[d
 
     store = LocalStore(index)
     manifest, sources = metadata.read_manifest(store), metadata.read_sources(store)
-    stage.say("$ tokenreel replay join index --source-root upstream --out found")
+    stage.say("$ tokenreel replay join replay/index --source-root replay/upstream --out replay/found")
     joined = join(store, manifest, sources, JoinPlan(root=folder / "upstream"), folder / "found")
     for name, counts in joined.by_source.items():
         stage.say(
             f"  {name}: {counts.hits:,} of {counts.wanted:,} found, {counts.extra:,} texts that the index does not want"
         )
-    stage.say("$ tokenreel replay streams found --index index --tokenizer tokenizer.json --out streams")
+    stage.say(
+        "$ tokenreel replay streams replay/found --index replay/index --tokenizer corpus/tokenizer/tokenizer.json "
+        "--eos '<|endoftext|>' --out replay/streams"
+    )
     tok = tokeniser(load_tokenizer(str(tokenizer)), metadata.read_mix(store).tokens, eos="<|endoftext|>")
     streams = write_streams(folder / "found", folder / "streams", manifest, metadata.read_mix(store), tok, StreamPlan())
     return [stream.as_dict() for stream in streams]
@@ -107,14 +113,16 @@ def _trace(stage: Stage, run: Path) -> dict[str, Any]:
     from tokenreel.config.run import load_run
     from tokenreel.replay.trace import Traced, trace_document, trace_step
 
-    traced = Traced(load_run(run, ["schedule.batch=4"]), run.parent)
-    stage.say(f"$ tokenreel trace streams/run.toml --step {STEP}")
+    # What a run is traced by: how many samples its steps take.
+    run.write_text(run.read_text("utf-8") + "\n[schedule]\nbatch = 4\n", "utf-8")
+    traced = Traced(load_run(run), run.parent)
+    stage.say(f"$ tokenreel trace replay/streams/run.toml --step {STEP}")
     step = trace_step(traced, STEP)
     extents = [extent for row in step["samples"] for extent in row["extents"]]
     stage.say(f"  step {STEP}: {len(step['samples'])} samples, {len(extents)} pieces of documents; {step['level']}")
     document = extents[0]["document"]
     hits = trace_document(traced, [str(document)], None)["hits"]
     seen = sorted({hit["step"] for hit in hits})
-    stage.say(f"$ tokenreel trace streams/run.toml --doc '#{document}'")
+    stage.say(f"$ tokenreel trace replay/streams/run.toml --doc '#{document}'")
     stage.say(f"  seen at step{'s' if len(seen) > 1 else ''} {', '.join(map(str, seen[:8]))}")
     return {"step": STEP, "samples": len(step["samples"]), "document": document, "steps": seen}

@@ -140,7 +140,7 @@ def shards_of(
             path=f"{store.root.rstrip('/')}/{first.files[0]}",
             expected=f"--dtype {' or '.join(given_for(first))}, or --vocab where that proves one",
             found=None if dtype is None and vocab is None else found,
-            hint='tokenreel.open(PATH, dtype="uint16"), or dtype = "uint16" in the [[corpus]] of a run file',
+            hint='--dtype uint16; tokenreel.open(PATH, dtype="uint16"); dtype = "uint16" in the [[corpus]] of a run file',
         )
     return [settled(shard, told) for shard in seen.found]
 

@@ -21,7 +21,7 @@ def chosen(segments: Sequence[Segment], *, segment: int | None = None, step: int
         there = [k for k in numbers if holds(segments[k], step)]
         if not there or (segment is not None and segment not in there):
             expected = f"a step of 0 .. {last}" if last is not None else "a step of the segment"
-            raise RecipeError("RCP044", expected=expected, found=step)
+            raise RecipeError("RCP044", "no such step", expected=expected, found=step)
         if len(there) > 1 and segment is None:
             expected = "--segment " + " or ".join(map(str, there))
             raise RecipeError("RCP044", f"step {step:,} is in several branches", expected=expected, found="none")

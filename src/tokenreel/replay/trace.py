@@ -115,7 +115,9 @@ class Traced:
 
     def _another(self, number: int, line: Line) -> ReplayError:
         expected, found = line.fingerprint[:16], self._fingerprints[number][:16]
-        return ReplayError("RPL050", f"step {line.step}", expected=expected, found=found)
+        hint = "tokenreel order show RUN"
+        message = f"step {line.step:,} was read from another order"
+        return ReplayError("RPL050", message, expected=expected, found=found, hint=hint)
 
 
 def passes(order: Order, lo: int, hi: int) -> Iterator[tuple[int, int]]:

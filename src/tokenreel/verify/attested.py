@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.errors import TokenreelError
@@ -154,7 +155,8 @@ def note_not_attested(target: Target, findings: Findings) -> None:
     if bare:
         which = "the files" if len(bare) == len(target.files) else f"the files of {', '.join(bare[:3])}"
         why = f"no manifest, receipt or list of checksums names {which}"
-        findings.skip(NOT_ATTESTED, why, f"tokenreel adopt {target.path}")
+        place = Path(target.path)
+        findings.skip(NOT_ATTESTED, why, f"tokenreel adopt {place.parent if place.is_file() else place}")
 
 
 def _digest(target: Target, path: str, algorithm: str) -> str | None:

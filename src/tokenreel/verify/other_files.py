@@ -31,6 +31,7 @@ _JSON = (
     (("is_finished", "shard_rows"), "the ledger of a Levanter cache"),
     (("_data_files",), "what datasets keeps beside its files"),
     (("by_split", "documents"), "statistics of a corpus"),
+    (("made_from", "id_kind"), "the manifest of a replay index, which tokenreel replay validate reads"),
 )
 """Files that stand beside shards, by keys that they have."""
 HEAD = 4096
