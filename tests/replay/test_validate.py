@@ -268,3 +268,15 @@ def test_a_file_of_two_tasks(whole: Made, tmp_path: Path) -> None:
     said["documents"] += twice["documents"]
     put(root, said)
     assert validate(open_place(root), Asked(full=True)).counts["RPL022"] == 1
+
+
+def test_a_path_outside_is_no_file_of_the_index(whole: Made, tmp_path: Path) -> None:
+    root = tmp_path / "index"
+    shutil.copytree(whole.index, root)
+    said = manifest(root)
+    said["files"][0]["path"] = "../../../secret-000000.parquet"
+    put(root, said)
+    with HubServer({"me/index": served(root)}) as hub:
+        for place in (root, f"{hub.url}/datasets/me/index/resolve/main"):
+            ran = run("replay", "validate", place, "--level", "full", "--json")
+            assert (ran.status, ran.json["counts"].get("RPL012")) == (1, 1)

@@ -230,7 +230,7 @@ def _size(run: _Run, path: str) -> int | None:
     try:
         return run.place.store.size(path)
     except StorageError as error:
-        if error.code != "STO001":
+        if error.code not in ("STO001", "STO006"):
             raise
         return None
 
