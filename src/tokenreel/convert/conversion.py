@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tokenreel.convert.facts import known_facts, write_documents
-from tokenreel.convert.fitting import Target, check_fit, choose_dtype
+from tokenreel.convert.fitting import Target, check_fit, check_vocab, choose_dtype
 from tokenreel.convert.journal import Journal
 from tokenreel.convert.planning import Cut, fingerprint, plan_shards
 from tokenreel.convert.proving import identity_by_leaves
-from tokenreel.convert.recording import done_before, record, record_again, record_splits
+from tokenreel.convert.recording import done_before, plain_name, record, record_again, record_splits
 from tokenreel.convert.report import Converted
 from tokenreel.convert.source import Source
 from tokenreel.convert.writing import write_shard
@@ -182,9 +182,10 @@ def _opened(source: str | os.PathLike[str], wish: Wish, pool: MapPool) -> Corpus
 
 
 def _refuse_place(root: Path, sources: Sequence[str | os.PathLike[str]]) -> None:
-    place = root.resolve()
+    # Not resolve(), to which links in a circle are an error of its own.
+    place = Path(os.path.realpath(root))
     for source in sources:
-        there = Path(source).resolve()
+        there = Path(os.path.realpath(source))
         if place == there or there in place.parents or place in there.parents:
             raise UsageError("USE005", path=root, expected=f"a place apart from {source}", hint="tokenreel convert -h")
     for folder in place.parents:
@@ -210,6 +211,7 @@ def _convert_one(source: Source, root: Path, row: Format, writing: Writing, wish
     if done is not None:
         return _again(done, root, source, target, wish)
     counter = _Counter(source, wish.progress, passes=1 + 2 * wish.proof)
+    check_vocab(source, wish.vocab)
     exceptions = check_fit(source, target, wish.accept)
     known, lost = _facts(source, wish.accept)
     threads = wish.workers or os.cpu_count() or 1
@@ -228,7 +230,7 @@ def _convert_one(source: Source, root: Path, row: Format, writing: Writing, wish
         extra = (*extra, _write_facts(root, shards, finished, source, target, known))
     weighed = "weights of tokens: the format has no place for them" if "DOC021" in wish.accept else None
     report = Converted(
-        path=str(root),
+        path=plain_name(root),
         format=row.name,
         dtype=dtype,
         boundary=target.boundary.as_dict(),
@@ -459,7 +461,7 @@ def _together(root: Path, parts: dict[str, Converted]) -> Converted:
     record_splits(root, parts)
     one = next(iter(parts.values()))
     return Converted(
-        path=str(root),
+        path=plain_name(root),
         format=one.format,
         dtype=one.dtype,
         boundary=one.boundary,

@@ -190,6 +190,32 @@ def _narrower(have: str, wanted: str) -> bool:
     return not np.can_cast(np.dtype(have), np.dtype(wanted), casting="safe")
 
 
+def check_vocab(source: Source, vocab: int | None) -> None:
+    """Raise `TokenError` (TOK041) for the first id that is not below a declared number of ids. Reads every id, where one is."""
+    for batch in source.batches(0, source.documents if vocab is not None else 0):
+        if vocab is None or not len(batch.ids) or 0 <= int(batch.ids.min()) <= int(batch.ids.max()) < vocab:
+            continue
+        at, document, within = _first(batch, (batch.ids < 0) | (batch.ids >= vocab))
+        raise TokenError(
+            "TOK041",
+            f"token {within} of the document",
+            **source.place(document),
+            expected=f"ids below {vocab}",
+            found=int(batch.ids[at]),
+            hint="--vocab, as the tokenizer has it",
+        )
+
+
+def _first(batch: Batch, wrong: Any) -> tuple[int, int, int]:
+    """Return where the first wrong id is in a batch, its document, and its place in that."""
+    import numpy as np
+
+    at = int(wrong.argmax())
+    ends = np.cumsum(batch.lengths)
+    document = int(np.searchsorted(ends, at, side="right"))
+    return at, batch.first + document, at - int(ends[document] - batch.lengths[document])
+
+
 def _check_range(source: Source, target: Target, batch: Batch) -> None:
     import numpy as np
 
@@ -197,14 +223,11 @@ def _check_range(source: Source, target: Target, batch: Batch) -> None:
     low, high = int(np.iinfo(target.dtype).min), int(np.iinfo(target.dtype).max)
     if not len(ids) or (int(ids.min()) >= low and int(ids.max()) <= high):
         return
-    at = int(((ids < low) | (ids > high)).argmax())
-    ends = np.cumsum(batch.lengths)
-    document = int(np.searchsorted(ends, at, side="right"))
-    within = at - int(ends[document] - batch.lengths[document])
+    at, document, within = _first(batch, (ids < low) | (ids > high))
     raise TokenError(
         "TOK010",
         f"token {within} has id {int(ids[at])}, which does not fit {target.dtype}",
-        **source.place(batch.first + document),
+        **source.place(document),
         expected=f"{low}..{high}",
         found=int(ids[at]),
         hint=f"--dtype {target.holds.dtypes[-1]}",

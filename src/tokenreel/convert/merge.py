@@ -119,7 +119,7 @@ def merge_corpora(
     """Write the documents of all sources, in the order given, as the pair `destination`; returns counts and files.
 
     A source is a pair, or a folder of pairs (its shards in byte order); a root with splits is refused (SPL001). Raises
-    what `formats.megatron_merge.merge` raises, and `UsageError`: USE005 for a destination that is one of the sources,
+    what `formats.megatron_merge.merge` raises, and `UsageError`: USE005 for a destination that is one of the sources, or in one,
     USE011 for one that exists (`force` writes over it), USE012 for one inside a corpus that records its files.
     """
     target = Path(destination)
@@ -132,7 +132,10 @@ def merge_corpora(
         names += [Path(corpus.store.root) / entry.name for entry in corpus.entries]
         documents += sum(entry.documents for entry in corpus.entries)
         corpus.close()
-    if prefix.resolve() in {name.resolve() for name in names}:
+    place = Path(os.path.realpath(prefix))
+    folders = {Path(os.path.realpath(source)) for source in sources if Path(source).is_dir()}
+    # A shard more in a folder that was merged would count everything twice.
+    if str(place) in {os.path.realpath(name) for name in names} or folders & set(place.parents):
         raise UsageError("USE005", path=prefix, hint="tokenreel merge SRC... NEW")
     _refuse_existing(prefix, force)
     files = merge_pairs(names, prefix, dtype=dtype, accept=accept)
@@ -143,7 +146,7 @@ def merge_corpora(
 
 
 def _refuse_existing(prefix: Path, force: bool) -> None:
-    for folder in prefix.resolve().parents:
+    for folder in Path(os.path.realpath(prefix)).parents:
         for record in (RUN_CONFIG, COMPLETE, MANIFEST):
             if (folder / record).exists():
                 raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -139,14 +140,14 @@ def fingerprint(source: Source, target: Target, shards: list[PlannedShard]) -> s
 
     digest = hashlib.sha256(b"tokenreel-convert-1\n")
     for corpus in source.corpora:
-        digest.update(f"{corpus.path} [{corpus.lo}, {corpus.hi}) {corpus.boundary}\n".encode())
+        digest.update(os.fsencode(f"{corpus.path} [{corpus.lo}, {corpus.hi}) {corpus.boundary}\n"))
         for entry in corpus.entries:
             for file in entry.files:
                 status = (Path(corpus.store.root) / file).stat()
-                digest.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
+                digest.update(os.fsencode(f"{file} {status.st_size} {status.st_mtime_ns}\n"))
         for file in _beside(corpus):
             status = (Path(corpus.store.root) / file).stat()
-            digest.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
+            digest.update(os.fsencode(f"{file} {status.st_size} {status.st_mtime_ns}\n"))
     said = {
         "format": target.format,
         "dtype": target.dtype,

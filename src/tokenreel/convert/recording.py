@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,15 @@ if TYPE_CHECKING:
     from tokenreel.hashing import Identity
 
 
+def plain_name(path: str | os.PathLike[str]) -> str:
+    r"""Return a path as JSON can hold it: bytes that are no UTF-8 are spelled out.
+
+    >>> plain_name("a/b"), plain_name("caf\udce9")
+    ('a/b', 'caf\\xe9')
+    """
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def record(
     root: Path,
     mark: str,
@@ -46,7 +56,8 @@ def record(
         "plan": mark,
         "converted": report.as_dict(),
         "sources": [
-            {"path": corpus.path, "documents": len(corpus), "tokens": corpus.tokens} for corpus in source.corpora
+            {"path": plain_name(corpus.path), "documents": len(corpus), "tokens": corpus.tokens}
+            for corpus in source.corpora
         ],
     }
     manifest = _manifest(report, written, target, finished, identity)

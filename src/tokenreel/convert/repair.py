@@ -7,6 +7,7 @@ what changed and what was lost; nothing is guessed that separators or tables do 
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,12 +34,13 @@ from tokenreel.verify.verify import verify
 from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator
 
     from tokenreel.store import Store
     from tokenreel.verify.target import Target
 
+ASKED = ("megatron", "olmo", "hobbylm", "litdata", "mds", "levanter")
+"""What `as_format` may begin with."""
 STEP = 1 << 21
 """Ids copied at a time."""
 
@@ -141,15 +143,17 @@ def repair(
     ``megatron-v1`` for a pair that lost its index; ``hobbylm-v1`` makes tables of documents for llm.c shards that have none.
     A shard of which nothing can be saved is left out and named. Nothing is written where nothing is wrong.
 
-    Raises `UsageError`: USE005, USE011; `DocumentError` (DOC006) where there is no shard; `FormatError` (FLT020) where
+    Raises `UsageError`: USE003, USE005, USE011; `DocumentError` (DOC006) where there is no shard; `FormatError` (FLT020) where
     nothing at all can be saved.
     """
     target_folder = Path(out)
+    if as_format is not None and not any(as_format.split("-")[0] == name for name in ASKED):
+        raise UsageError("USE003", "--as", expected=", ".join(ASKED), found=as_format, hint="tokenreel repair -h")
     findings = Findings()
     target = open_target(path, findings, boundary=boundary, vocab=vocab, dtype=known_dtype(dtype))
     source = Path(target.store.root)
-    inside = source.resolve() in target_folder.resolve().parents and Path(path).is_dir()
-    if target_folder.resolve() == source.resolve() or inside:
+    there, place = Path(os.path.realpath(source)), Path(os.path.realpath(target_folder))
+    if place == there or (there in place.parents and Path(path).is_dir()):
         raise UsageError("USE005", path=out, expected=f"a folder outside {source}", hint="tokenreel repair -h")
     if target_folder.exists() and (not target_folder.is_dir() or any(target_folder.iterdir())):
         raise UsageError("USE011", path=out, hint=f"ls -l {out}")

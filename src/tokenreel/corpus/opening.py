@@ -46,13 +46,15 @@ def open_corpus(
     `boundary` (``"suffix=2"``), `dtype` and `vocab` give what bytes cannot prove; each is checked against what is
     stored. `accept` overrules refusals by code. Cost: O(shards) without a manifest; one read and a listing with one.
     Files that do not say where their documents are make a `StreamCorpus`.
-    Raises `StorageError` (STO001) for a path that is not there, `FormatError` for shards that are not whole, FLT001 for
+    Raises `UsageError` (USE003) for a `vocab` below 1, `StorageError` (STO001) for a path that is not there, `FormatError` for shards that are not whole, FLT001 for
     files whose dtype has to be given, FLT006 for a folder of several formats, and `DocumentError` (DOC006) where a folder
     holds no shard.
     """
     text = os.fspath(path)
     if "://" in text:
         raise UsageError("USE004", path=text, expected="a local path", found=text)
+    if vocab is not None and vocab < 1:
+        raise UsageError("USE003", "--vocab: a number of ids", expected="1 or more", found=vocab)
     root, only, split = _place(Path(text))
     store = LocalStore(root)
     if only is None:
