@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenreel
 from tests.feed.feeds import corpus_of, mixed, row_ids, rows_of, stream_over, windows_over, write_corpus
+from tokenreel import testing as documents
 from tokenreel.corpus.corpus import Corpus
 from tokenreel.errors import StateError, StorageError, TokenreelError
 from tokenreel.feed.going_on import rekeyed, state_of
@@ -230,6 +232,16 @@ def test_states_compare_by_the_strongest_kind_both_have(corpora: list[Corpus]) -
     other = corpora[1]
     assert refused(weak, windows_over(with_identity(other)), with_identity(other)).code == "STA005"
     assert refused(strong, windows_over(other), other).code == "STA005"
+
+
+def test_a_corpus_of_the_same_documents_with_other_ids_between_them_is_another(tmp_path: Path) -> None:
+    made = []
+    for name, end in (("a", 0), ("b", 1)):
+        documents.write_corpus(tmp_path / name, [np.array([5 + k % 7] * (3 + k % 4) + [end]) for k in range(60)])
+        made.append(with_identity(tokenreel.open(tmp_path / f"{name}.idx", boundary=f"suffix={end}")))
+    one, other = made
+    assert one.identity().digest == other.identity().digest
+    assert refused(state_at(windows_over(one), one, 4), windows_over(other), other).code == "STA005"
 
 
 def test_kinds_are_one_a_corpus_where_they_differ(corpora: list[Corpus]) -> None:

@@ -25,6 +25,18 @@ KEPT_UNITS = 1 << 20
 """Lengths of a larger table are read as they are asked for."""
 
 
+def identity_key(corpus: Corpus, identity: str) -> CorpusKey:
+    """Return the key of a corpus whose identity is known.
+
+    An identity leaves out the ids before and after documents. Samples hold them, so that they enter the key.
+    """
+    prefix, suffix = list(corpus.boundary.prefix), list(corpus.boundary.suffix)
+    digest = identity
+    if prefix or suffix:
+        digest = hashlib.sha256(f"tokenreel-identity-key-1\n{identity}\n{prefix} {suffix}\n".encode()).hexdigest()
+    return CorpusKey("identity", digest, len(corpus), corpus.tokens)
+
+
 @dataclass(eq=False)
 class UnitTable:
     """The documents or the sequences of a corpus or slice, as a `DocTable`: positions count from its first token.
@@ -77,7 +89,7 @@ class UnitTable:
         corpus = self.corpus
         recorded = corpus.recorded_identity.get(corpus.split_name or "")
         if recorded and self.kind == "documents" and len(corpus) == sum(e.documents for e in corpus.entries):
-            return CorpusKey("identity", recorded, self.documents, self.tokens)
+            return identity_key(corpus, recorded)
         digest = hashlib.sha256(f"tokenreel-{self.kind}-table-1\n".encode())
         for part in range(len(self._parts)):
             units = self._base[part + 1] - self._base[part]

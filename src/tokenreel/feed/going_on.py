@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from tokenreel.corpus.table import identity_key
 from tokenreel.errors import StateError
 from tokenreel.feed.state import State
 from tokenreel.order.maxtext_joined import JoinedTable
@@ -170,7 +171,7 @@ def key_of_kind(corpus: Corpus, key: CorpusKey, kind: str) -> CorpusKey:
     if kind not in KEY_KINDS:
         raise StateError("STA001", "kind", expected=", ".join(KEY_KINDS), found=kind)
     if kind == "identity":
-        return CorpusKey("identity", corpus.identity().digest, len(corpus), corpus.tokens)
+        return identity_key(corpus, corpus.identity().digest)
     if kind == "files":
         made = corpus.stream_table().key
     else:
