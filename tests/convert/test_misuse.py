@@ -10,7 +10,7 @@ import pytest
 
 import tokenreel
 from tests.cli.command import run
-from tests.convert.test_pairs import CASES, make
+from tests.convert.test_pairs import CASES, Case, make
 from tokenreel.convert import convert, merge, repair
 from tokenreel.errors import StorageError, TokenError, UsageError
 
@@ -70,3 +70,11 @@ def test_what_ids_are_said_to_be_is_a_format(tmp_path: Path) -> None:
     for word in ("nothing", "", "mdsx", "raw-uint16"):
         with pytest.raises(UsageError, match="USE003"):
             repair(source, tmp_path / "out", as_format=word)
+
+
+def test_ids_that_look_like_another_width_are_written_all_the_same(tmp_path: Path) -> None:
+    case = Case("zeros", "uint16", "suffix=0", (tuple((k, 0) for k in range(1, 60)),), {})
+    source = make(tmp_path / "in", case)
+    done = convert(source, tmp_path / "out", to="raw-uint16", boundary="suffix=0")
+    assert done.identity == tokenreel.open(source, boundary="suffix=0").identity().digest
+    assert len(tokenreel.open(tmp_path / "out", accept=["FLT003"])) == 59

@@ -82,6 +82,23 @@ def test_files_that_are_left_out_are_not_named_by_datasets_list(tmp_path: Path) 
     assert [one["filename"] for one in named] == ["part-000000.arrow", "part-000002.arrow"]
 
 
+def test_one_id_before_and_behind_documents_is_in_its_place(tmp_path: Path) -> None:
+    case = Case("both", "uint16", "prefix=7,suffix=7", (((7, 5, 7), (7, 7), (7, 6, 7)),), {})
+    convert(make(tmp_path / "made", case), tmp_path / "in", to="hobbylm-v1", boundary="prefix=7,suffix=7", workers=1)
+    assert [finding.code for finding in verify(tmp_path / "in", level="full").findings] == []
+
+
+def test_tables_of_many_documents_are_checked_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokenreel.verify.hobbylm_tables import Entry
+
+    case = Case("many", "uint16", "suffix=2", (tuple((5, 2) for _ in range(300)),), {})
+    convert(make(tmp_path / "made", case), tmp_path / "in", to="hobbylm-v1", boundary="suffix=2", workers=1)
+    compared = []
+    monkeypatch.setattr(Entry, "__eq__", lambda self, other: compared.append(self) or self is other)
+    assert verify(tmp_path / "in", level="full").status == "ok"
+    assert len(compared) < 1000
+
+
 def test_the_width_of_olmo_s_ids_is_what_any_table_proves(tmp_path: Path) -> None:
     wide = Case("wide", "int32", "suffix=2", (((70_000, 6, 2), (7, 2)), ((8, 70_001, 2), (6, 2))), {})
     convert(make(tmp_path / "made", wide), tmp_path / "in", to="olmo-uint32", boundary="suffix=2", workers=1)

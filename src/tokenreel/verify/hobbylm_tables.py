@@ -212,7 +212,9 @@ def _check_separators(
         if row.length == 0:
             continue
         ids = shard.read(row.offset, row.offset + row.length)
-        inside = int(np.count_nonzero(ids[1:] == prefix[0]))
+        # Where the suffix is the same id, the last one is in its place.
+        within = ids[1:-1] if target.boundary.suffix == prefix else ids[1:]
+        inside = int(np.count_nonzero(within == prefix[0]))
         if inside:
             findings.error(
                 "SID007",
