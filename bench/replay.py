@@ -93,7 +93,9 @@ def report(facts: dict[str, Any], peers: dict[str, Peer]) -> str:
     text += table(("what", "wall s", "GB/s", "of hashlib"), rows)
     text += "\n### A document found in an order\n\n"
     closed = facts["closed"]
-    rows2: list[list[object]] = [["windows@1, 10**9 windows: open and find", f"{closed['ms']:.2f} ms", "", "", f"{closed['calls']:.0f}"]]
+    rows2: list[list[object]] = [
+        ["windows@1, 10**9 windows: open and find", f"{closed['ms']:.2f} ms", "", "", f"{closed['calls']:.0f}"]
+    ]
     for count, row in facts["indexed"].items():
         rows2.append(
             [
