@@ -27,4 +27,4 @@ def test_what_is_planted_stays_out(tmp_path: Path) -> None:
     for one in facts["sources"]:
         assert one["complete"]
         assert one["docs_seen"] == one["documents"] + sum(one["dropped"].values())
-    assert any("copy: second: second.jsonl#0 (copy): dedup: dropped by exact" in line for line in said)
+    assert any("second: second.jsonl#0 (copy): dedup: dropped by exact" in line for line in said)

@@ -209,13 +209,16 @@ def test_only_rank_0_writes(corpus: Corpus, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_ledger_stays_as_it_is(tmp_path: Path) -> None:
-    for text in (b"hello\n", b'{"a":1}\n', b'{"run":"r","sum":"' + b"0" * 64 + b'"}\n'):
+    false_sum = b'{"run":"r","sum":"' + b"0" * 64 + b'"}\n'
+    for text in (b"hello\n", b"hello", b'{"a":1}\n', b'{"format": "tokenreel-state-1"}', false_sum):
         path = tmp_path / "notes.txt"
         path.write_bytes(text)
         with pytest.raises(StateError) as caught:
             Ledger(path, run="r")
         assert caught.value.code in ("STA020", "STA022")
         assert path.read_bytes() == text
+        with pytest.raises(StateError):
+            read_ledger(path)
     with pytest.raises(StorageError):
         Ledger(tmp_path, run="r")
     with pytest.raises(StorageError, match="STO001"):

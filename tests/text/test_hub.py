@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import time
 import types
@@ -113,6 +115,20 @@ def test_the_real_package_gives_up_soon_and_says_nothing(cache, monkeypatch, cap
         resolve(spec(revision="v2"), online=True)
     assert time.monotonic() - begun < 5
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_real_package_is_asked_from_a_new_process(cache):
+    """There nothing imported the parts that some of its versions do not name before they are imported."""
+    pytest.importorskip("huggingface_hub")
+    code = (
+        "from tokenreel.text import TokenizerSpec\n"
+        "from tokenreel.text.hub import resolve\n"
+        "resolve(TokenizerSpec.parse({'repo': 'org/name', 'revision': 'v2'}), online=True)"
+    )
+    environment = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert "TKZ010" in done.stderr
+    assert "attribute" not in done.stderr.splitlines()[-2]
 
 
 def test_the_hub_is_asked_last(cache, monkeypatch):

@@ -69,7 +69,9 @@ def build_command(  # noqa: PLR0913 (one per option)
     if json:
         print_json(facts)
     else:
-        print_line(f"{out}: {facts['documents']:,} documents in {facts['tasks']:,} tasks, {facts['buckets']:,} buckets")
+        print_line(
+            f"{out}: {facts['documents']:,} documents in {facts['tasks']:,} tasks, {facts['buckets']:,} bucket{'' if facts['buckets'] == 1 else 's'}"
+        )
 
 
 def validate_command(  # noqa: PLR0913 (one per option)

@@ -37,7 +37,8 @@ def formats(stage: Stage) -> dict[str, Any]:
         back = convert(folder / name, folder / f"{name}-back", to="megatron-v1", workers=stage.workers)
         same.append(out.identity == back.identity == recorded)
         word = "the same identity, there and back" if same[-1] else f"ANOTHER: {out.identity}, {back.identity}"
-        stage.say(f"$ tokenreel convert corpus/validation formats/{name} --to {name}: {word}")
+        stage.say(f"$ tokenreel convert corpus/validation formats/{name} --to {name}")
+        stage.say(f"  {word}")
     mended = _historic(stage, corpus, folder / "hobbylm")
     corpus.close()
     return {"formats": list(THROUGH), "identity": recorded, "same": all(same), "mended": mended}

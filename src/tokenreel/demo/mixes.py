@@ -78,10 +78,12 @@ def mixes(stage: Stage) -> dict[str, Any]:
     fates = {}
     for name in PLANTED:
         (fate,) = explain(folder / "out", name)
-        stage.say(f"$ tokenreel build {FOLDER}/mix.toml --explain {name}: {fate.line()}")
+        stage.say(f"$ tokenreel build {FOLDER}/mix.toml --out {FOLDER}/out --explain {name}")
+        stage.say(f"  {fate.line()}")
         fates[name] = f"{fate.stage}/{fate.rule}"
     checked = verify(folder / "out", level="full")
-    stage.say(f"$ tokenreel verify {FOLDER}/out --level full: {checked.status}")
+    stage.say(f"$ tokenreel verify {FOLDER}/out --level full")
+    stage.say(f"  {checked.status}")
     said = report.as_dict()
     kept = ("name", "docs_seen", "documents", "tokens", "dropped", "complete")
     sources = [{key: one[key] for key in kept} for one in said["sources"]]

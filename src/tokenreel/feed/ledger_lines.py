@@ -19,6 +19,7 @@ START = hashlib.sha256(b"tokenreel-ledger-1\n").hexdigest()
 """The sum before the first line."""
 TAIL = 1 << 18
 _SUM = len(',"sum":""}\n') + 64
+_HEAD = b'{"run":'
 _NUMBERS = ("attempt", "step", "first", "count")
 
 
@@ -61,6 +62,8 @@ def parse_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
         with Path(path).open("rb") as file:
             for number, raw in enumerate(file, 1):
                 if not raw.endswith(b"\n"):
+                    if number == 1:
+                        _check_torn(raw, path)
                     break
                 end += len(raw)
                 line = _line(raw, before, path, number, end)
@@ -81,6 +84,7 @@ def last_line(path: str | os.PathLike[str], size: int) -> Line | None:
         with Path(path).open("rb") as file:
             raw = file.readline()
             if not raw.endswith(b"\n"):
+                _check_torn(raw, path)
                 return None
             line = _line(raw, START, path, 1, len(raw))
             begin = max(line.end, size - TAIL)
@@ -108,6 +112,13 @@ def last_line(path: str | os.PathLike[str], size: int) -> Line | None:
         for line in parse_lines(path):  # noqa: B007 (the last one)
             pass
     return line
+
+
+def _check_torn(raw: bytes, path: object) -> None:
+    """Raise STA022 unless a file's only line, which has no end, may be the beginning of one of ours: it is cut off."""
+    head = raw.rstrip(b"\0")[: len(_HEAD)]
+    if not _HEAD.startswith(head):
+        raise StateError("STA022", path=path, offset=0, line=1, expected="a line with its sum")
 
 
 def _line(raw: bytes, before: str, path: object, number: int, end: int) -> Line:

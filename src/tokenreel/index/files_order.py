@@ -61,7 +61,9 @@ def open_arrays(folder: str | os.PathLike[str], name: str | None = None) -> File
         wanted = f"{name or '*'}-document_index.npy and its two companions"
         raise FormatError("IDX001", path=folder, expected=wanted, hint=f"ls {folder}")
     if len(stems) > 1:
-        raise FormatError("IDX006", path=folder, expected="one set", found=", ".join(stems[:4]))
+        raise FormatError(
+            "IDX006", path=folder, expected="one set", found=", ".join(stems[:4]), hint='name = "..." in [order]'
+        )
     arrays = [read_array(Path(folder) / f"{stems[0]}-{array}.npy") for array in ARRAYS]
     return FileArrays(str(Path(folder) / stems[0]), *arrays)
 

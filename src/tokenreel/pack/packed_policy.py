@@ -118,9 +118,9 @@ class Packing:
         if "oversize" in mine and self.oversize not in answers:
             expected = f"oversize = {', '.join(answers)}"
             code = "PCK021" if self.oversize is None else "PCK020"
-            raise OrderError(
-                code, f"{self.policy}: documents longer than a row", expected=expected, found=self.oversize
-            )
+            message = f"{self.policy}: documents longer than a row"
+            hint = 'oversize = "split"; pack stats: --oversize split'
+            raise OrderError(code, message, expected=expected, found=self.oversize, hint=hint)
         if "keep" in mine and self.keep not in ("first", "last"):
             raise OrderError("PCK020", "keep", expected="first or last", found=self.keep)
         if "tail" in mine and self.tail not in TAILS:

@@ -90,7 +90,7 @@ def write_streams(
     if not files:
         raise ReplayError("RPL041", path=joined, expected=f"{FOLDER}/*.parquet", hint="tokenreel replay join")
     if (out / STREAMS).exists():
-        raise ReplayError("RPL042", path=out / STREAMS)
+        raise ReplayError("RPL042", path=out / STREAMS, hint="name another folder with --out")
     writing = writing_of(format_named(plan.format))
     dtype = plan.dtype or _narrowest(writing, tokens.tokenizer.largest_id)
     options = WriteOptions(dtype, _boundary(tokens, table=writing.holds.table))

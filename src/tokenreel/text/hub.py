@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,9 @@ def _fetch(spec: TokenizerSpec, wanted: str, commit: str | None, cache: Path, *,
 @contextlib.contextmanager
 def _quiet(hub: Any) -> Iterator[None]:
     """Keep the library's warnings and progress bars from the terminal: what fails is said once, in our error."""
+    if not hasattr(hub, "utils"):
+        # Of some versions no attribute before it was imported.
+        import_module("huggingface_hub.utils")
     words, bars = hub.utils.logging, not hub.utils.are_progress_bars_disabled()
     level = words.get_verbosity()
     words.set_verbosity(words.CRITICAL)
