@@ -63,7 +63,9 @@ class PlannedSource:
         said = f"{self.name}: {self.inputs:,} inputs, {self.input_bytes:,} bytes"
         if self.budget is not None:
             said += f", budget {self.budget:,}"
-        if self.tokens is not None:
+        if self.tokens is not None and self.seconds is None and self.tokens == self.budget:
+            said += ", which it is taken to reach: nothing of it was read"
+        elif self.tokens is not None:
             said += f", about {self.tokens:,} tokens"
         if self.seconds is not None:
             share = 100 * self.kept / self.sampled if self.sampled else 0.0
