@@ -30,8 +30,8 @@ def find_in_order(
     name = corpus or names[0]
     if name not in names:
         near = nearest(name, names)
-        hint = f"--corpus {near}" if near else None
-        raise UsageError("USE003", "--corpus", expected=f"one of: {', '.join(names)}", found=name, hint=hint)
+        nearby = f"--corpus {near}" if near else None
+        raise UsageError("USE003", "--corpus", expected=f"one of: {', '.join(names)}", found=name, hint=nearby)
     numbers = [k for k, one in enumerate(made.names) if one == name]
     documents = [number for text in wanted for number in find_documents(made.corpora[numbers[0]], text)]
     for number in numbers:
