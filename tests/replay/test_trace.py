@@ -337,3 +337,25 @@ def test_a_stretch_lies_in_one_segment(tmp_path: Path) -> None:
     path.write_text(path.read_text() + more)
     ran = run("trace", path, "--steps", "3:8", "--json")
     assert (ran.status, ran.json["error"]["code"]) == (2, "USE003")
+
+
+@pytest.mark.parametrize("kind", ["windows", "nested", "packed"])
+def test_a_ledger_is_read_after_its_corpus_was_adopted(tmp_path: Path, kind: str) -> None:
+    for seed, name in enumerate(("web", "code")):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, "part", 60, seed)
+    path = tmp_path / "run.toml"
+    text = "".join(f'[[corpus]]\nname = "{n}"\npath = "{n}"\nboundary = "suffix=0"\n' for n in ("web", "code"))
+    path.write_text(f"{text}[order]\n{ORDERS[kind]}\n[schedule]\nbatch = 4\n")
+    with tokenreel.open_feed(path, ledger=tmp_path / "ledger.jsonl", steps=6) as feed:
+        read = [batch.samples.tolist() for batch in feed]
+    for name in ("web", "code"):
+        assert run("adopt", tmp_path / name, "--boundary", "suffix=0").status == 0
+    seen = run("trace", tmp_path / "ledger.jsonl", "--run", path, "--step", "5", "--json")
+    assert [row["sample"] for row in seen.json["samples"]] == read[5]
+    assert run("ledger", "exposure", tmp_path / "ledger.jsonl", "--run", path).status == 0
+    path.write_text(path.read_text().replace("row_tokens = 16", "row_tokens = 17"))
+    assert (
+        run("trace", tmp_path / "ledger.jsonl", "--run", path, "--step", "5", "--json").json["error"]["code"]
+        == "RPL050"
+    )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.errors import ReplayError
+from tokenreel.feed.going_on import key_of_kind, rekeyed
 from tokenreel.feed.placement import placement
 from tokenreel.index.assemble import assemble
 from tokenreel.index.ready import make_ready
@@ -49,7 +50,7 @@ class Traced:
     """The branch that is meant, where a step is in several."""
     warnings: list[str] = field(default_factory=list)
     _made: dict[int, Assembled] = field(default_factory=dict)
-    _fingerprints: dict[int, str] = field(default_factory=dict)
+    _alike: dict[int, list[tuple[Order, str]]] = field(default_factory=dict)
 
     def made(self, number: int) -> Assembled:
         """Return a segment's order, prepared."""
@@ -105,19 +106,35 @@ class Traced:
 
     def _is_of(self, number: int, line: Line) -> bool:
         """Return whether a line is of a segment's order, as far as the line goes."""
-        order = self.made(number).order
-        if number not in self._fingerprints:
-            self._fingerprints[number] = order.fingerprint
-        if self._fingerprints[number] == line.fingerprint:
-            return True
+        if number not in self._alike:
+            self._alike[number] = [(order, order.fingerprint) for order in alike(self.made(number))]
         end = line.first + line.count
-        return (order.length is None or end <= order.length) and order.fingerprint_until(end) == line.fingerprint
+        if any(digest == line.fingerprint for _, digest in self._alike[number]):
+            return True
+        return any(
+            (order.length is None or end <= order.length) and order.fingerprint_until(end) == line.fingerprint
+            for order, _ in self._alike[number]
+        )
 
     def _another(self, number: int, line: Line) -> ReplayError:
-        expected, found = line.fingerprint[:16], self._fingerprints[number][:16]
+        expected, found = line.fingerprint[:16], self._alike[number][0][1][:16]
         hint = "tokenreel order show RUN"
         message = f"step {line.step:,} was read from another order"
         return ReplayError("RPL050", message, expected=expected, found=found, hint=hint)
+
+
+def alike(made: Assembled) -> list[Order]:
+    """Return an order, and the same with the keys that its corpora had before a manifest recorded their identities.
+
+    A ledger that was written before a corpus was adopted has fingerprints of those.
+    """
+    orders = [made.order]
+    for kind in ("tables", "files"):
+        pairs = zip(made.order.corpora, made.corpora, strict=False)
+        keys = {key: key_of_kind(corpus, key, kind) for key, corpus in pairs if key.kind == "identity"}
+        if any(new != old for old, new in keys.items()):
+            orders.append(rekeyed(made.order, keys))
+    return orders
 
 
 def passes(order: Order, lo: int, hi: int) -> Iterator[tuple[int, int]]:
