@@ -97,6 +97,11 @@ def test_a_field_that_is_no_number_is_a_reason_and_none_at_all_an_error() -> Non
         verdicts(table, "a")
 
 
+def test_an_integer_beyond_a_float_is_a_large_number() -> None:
+    table = GateTable(kind="quality", column="q", min=0.5)
+    assert verdicts(table, "a", "b", q=[10**400, -(10**400)]) == [(1, "quality < 0.5", "-inf")]
+
+
 def test_allowed_values_keep_their_type() -> None:
     table = GateTable(kind="allow", column="kind", values=["forum", 1])
     found = verdicts(table, *"abcde", kind=["forum", 1, True, None, ["forum"]])

@@ -41,6 +41,23 @@ def test_sha256sums(tmp_path: Path) -> None:
     assert "MAN004" in verify(source).counts
 
 
+def test_sha256sums_of_names_with_line_ends(tmp_path: Path) -> None:
+    source = make(tmp_path / "in", CASES[0])
+    for at, name in enumerate(("a\u2028b", "c\x85d", "e\\f")):
+        for end in ("bin", "idx"):
+            (source / f"part-{at}.{end}").rename(source / f"{name}.{end}")
+    lines = []
+    for path in sorted(source.iterdir()):
+        # As sha256sum spells it: a backslash first where the name has one.
+        mark, name = ("\\", path.name.replace("\\", "\\\\")) if "\\" in path.name else ("", path.name)
+        lines.append(f"{mark}{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n")
+    (source / "SHA256SUMS").write_text("".join(lines))
+    assert NOT_ATTESTED not in unchecked(source)
+    for payload in source.glob("*.bin"):
+        payload.write_bytes(payload.read_bytes()[:-1] + b"\x07")
+    assert verify(source, level="full").counts["MAN040"] == 3
+
+
 @pytest.mark.parametrize("hashes", ["sha1", "xxh64", "sha256"])
 def test_hashes_of_an_mds_index(tmp_path: Path, hashes: str) -> None:
     import xxhash
