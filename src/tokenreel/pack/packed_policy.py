@@ -62,6 +62,7 @@ class Packing:
     >>> Packing.of("bestfit", 2048)
     Traceback (most recent call last):
     tokenreel.errors.OrderError: PCK021 bestfit: documents longer than a row (expected oversize = split, truncate, drop, error)
+      try: oversize = "split"; pack stats: --oversize split
     """
 
     policy: str
