@@ -198,6 +198,59 @@ def test_first_difference_of_flags() -> None:
     assert whole.first_difference(compute([[5], [6]], exceptions=False)) is None
 
 
+# ---- parts ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_parts_joined_are_the_whole(data: st.DataObject) -> None:
+    """Cut anywhere, joined from the left or a part of parts at a time: leaves of 4 documents and 8 ids, so that all edges occur."""
+    document = st.lists(st.integers(0, 3), max_size=12)
+    documents = data.draw(st.lists(document, max_size=24))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(documents)), max_size=6)))
+    dtype = data.draw(st.sampled_from(DTYPES))
+    exceptions = data.draw(st.booleans())
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("DOCUMENT_LEAF", 4), ("TOKEN_LEAF", 8), ("_PIECE", data.draw(st.sampled_from([1, 4])))):
+            patch.setattr(hashing, name, value)
+        whole = compute(documents, (1,), (0,), exceptions=exceptions, dtype=dtype)
+        parts: list[IdentityHasher] = []
+        for begin, end in pairwise([0, *cuts, len(documents)]):
+            at = parts[-1].end if parts else (0, 0)
+            parts.append(IdentityHasher((1,), (0,), exceptions=exceptions, begin=at))
+            for one in documents[begin:end]:
+                parts[-1].update(np.array(one, dtype=dtype), np.array([len(one)]))
+        while len(parts) > 1:
+            at = data.draw(st.integers(0, len(parts) - 2))
+            parts[at].join(parts.pop(at + 1))
+        assert parts[0].finish() == whole
+
+
+def test_a_part_is_joined_only_where_it_begins() -> None:
+    hasher, part = IdentityHasher((), (0,)), IdentityHasher((), (0,), begin=(1, 2))
+    hasher.update(np.array([5, 6, 7, 0]), np.array([4]))
+    for other in (
+        part,
+        IdentityHasher((), (1,), begin=(1, 3)),
+        IdentityHasher((), (0,), exceptions=False, begin=(1, 3)),
+    ):
+        with pytest.raises(ValueError, match=r"follows \(1, 3\)"):
+            hasher.join(other)
+    with pytest.raises(ValueError, match="join it"):
+        part.finish()
+    assert hasher.finish().content_tokens == 3
+
+
+def test_a_part_keeps_no_more_than_the_end_of_a_leaf() -> None:
+    ids, lengths = np.zeros(1 << 20, dtype=np.uint16), np.array([1 << 20])
+    part = IdentityHasher(begin=(1, hashing.TOKEN_LEAF - 3))
+    tracemalloc.start()
+    for _ in range(8):
+        part.update(ids, lengths)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4_000_000
+
+
 # ---- what is refused -----------------------------------------------------------------------------------------------
 
 

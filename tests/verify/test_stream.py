@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tokenreel
 from tests.verify.corpora import write_pair
-from tokenreel.verify import stream, verify
+from tokenreel.verify import sampled, stream, verify
 from tokenreel.verify.finding import Findings
 from tokenreel.verify.target import open_target
 
@@ -53,7 +53,7 @@ def test_a_shard_that_cannot_be_read_is_hashed_as_bytes(tmp_path: Path) -> None:
 
 @given(st.integers(0, 10**15), st.integers(0, 40), st.integers(0, 9))
 def test_a_sample_is_sorted_distinct_and_as_large_as_asked(total: int, sample: int, seed: int) -> None:
-    chosen = stream.choose_documents(total, sample, seed)
+    chosen = sampled.choose_documents(total, sample, seed)
     assert chosen == sorted(set(chosen))
     assert len(chosen) == min(total, sample)
     assert all(0 <= document < total for document in chosen)

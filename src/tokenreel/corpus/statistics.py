@@ -71,9 +71,14 @@ class StatisticsCounter:
         lengths: npt.NDArray[np.integer[Any]],
         *,
         largest: int | None = None,
-        separators: int | None = None,
+        prefixes: int | None = None,
+        suffixes: tuple[int, int, int] | None = None,
     ) -> None:
-        """Add whole documents, end to end; who knows their largest id or how often the one-token suffix stands says so."""
+        """Add whole documents, end to end.
+
+        Who knows it says what their largest id is, how many begin with the prefix, and of the suffix, how many end with it,
+        end with two, and how often it stands anywhere.
+        """
         import numpy as np
 
         sizes = np.asarray(lengths, dtype=np.int64)
@@ -81,19 +86,31 @@ class StatisticsCounter:
         if ids.size:
             here = int(ids.max()) if largest is None else largest
             self._max = max(here, -1 if self._max is None else self._max)
-        ends = np.cumsum(sizes)
-        begins = ends - sizes
         prefix, suffix = self._boundary.prefix, self._boundary.suffix
-        if prefix:
-            self._starts += int(_match(ids, begins, sizes, prefix).sum())
-        if suffix:
-            matched = _match(ids, ends - len(suffix), sizes, suffix)
-            proper = int(np.count_nonzero(matched))
-            self._ends += proper
+        ends = np.cumsum(sizes)
+        if prefix and prefixes is None:
+            prefixes = int(_match(ids, ends - sizes, sizes, prefix).sum())
+        if suffix and suffixes is None:
+            proper = int(np.count_nonzero(_match(ids, ends - len(suffix), sizes, suffix)))
+            single = len(suffix) == 1
+            double = int(_match(ids, ends - 2, sizes, suffix * 2).sum()) if single else 0
+            suffixes = proper, double, int(np.count_nonzero(ids == suffix[0])) if single else 0
+        self._starts += prefixes or 0
+        if suffixes:
+            self._ends += suffixes[0]
             if len(suffix) == 1:
-                hits = int(np.count_nonzero(ids == suffix[0])) if separators is None else separators
-                self._inside += hits - proper
-                self._double += int(_match(ids, ends - 2, sizes, suffix * 2).sum())
+                self._double += suffixes[1]
+                self._inside += suffixes[2] - suffixes[0]
+
+    def join(self, other: StatisticsCounter) -> None:
+        """Add what was added to `other`, a counter for the same boundary."""
+        self._lengths.join(other._lengths)
+        if other._max is not None:
+            self._max = max(other._max, -1 if self._max is None else self._max)
+        self._starts += other._starts
+        self._ends += other._ends
+        self._inside += other._inside
+        self._double += other._double
 
     def finish(self) -> Statistics:
         """Return the statistics of everything added."""

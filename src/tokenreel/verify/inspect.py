@@ -16,7 +16,8 @@ from tokenreel.verify.histogram import histogram_lines
 from tokenreel.verify.options import known_dtype
 from tokenreel.verify.other_files import what_is_there
 from tokenreel.verify.pairs import check_structure, tell_notices
-from tokenreel.verify.stream import BLOCK_DOCUMENTS, choose_documents, read_pieces, read_sample
+from tokenreel.verify.sampled import choose_documents, read_sample
+from tokenreel.verify.stream import BLOCK_DOCUMENTS, read_pieces
 from tokenreel.verify.streamed import PIECE_QUICK, StreamUnit
 from tokenreel.verify.target import no_such_split, open_target
 from tokenreel.verify.texts import find_tokenizer

@@ -42,8 +42,10 @@ class Special:
     zero_runs: int = 0
     longest_zero_run: int = 0
     """Of those that are counted."""
-    counted: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False, compare=False)
-    """How often each side's ids stood in the last batch, wherever."""
+    last: dict[tuple[tuple[int, ...], bool], tuple[int, int, int]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """Of the last batch, by side and whether it is the suffix: documents that have it, twice, and how often it stands."""
     _scratch: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_), repr=False, compare=False)
 
     @classmethod
@@ -63,48 +65,55 @@ class Special:
         >>> counts.ending, counts.double, counts.inside
         (2, 1, 1)
         """
-        plain = int(lengths.min(initial=len(self.prefix) + len(self.suffix))) >= len(self.prefix) + len(self.suffix)
+        shortest = int(lengths.min(initial=len(self.prefix) + len(self.suffix)))
+        plain = shortest >= len(self.prefix) + len(self.suffix)
         ends = np.cumsum(lengths, dtype=np.int64)
         begins = ends - lengths
         self.documents += len(lengths)
-        self.empty += int(np.count_nonzero(lengths == 0))
+        if not shortest:
+            self.empty += int(np.count_nonzero(lengths == 0))
         for side, at_end in ((self.prefix, False), (self.suffix, True)):
             if not side:
                 continue
+            hits = self._hits(ids, side)
+            found = int(np.count_nonzero(hits))
             first = ends - len(side) if at_end else begins
-            there = _stands(ids, first, begins, ends, side)
-            again = _stands(ids, first + (-len(side) if at_end else len(side)), begins, ends, side) & there
-            proper = int(np.count_nonzero(there))
+            there = hits[first] if shortest >= len(side) and found else _stands(ids, first, begins, ends, side)
+            proper, double = int(np.count_nonzero(there)), 0
+            if found > proper:  # else none stands but where documents begin or end
+                beyond = first + (-len(side) if at_end else len(side))
+                double = int(np.count_nonzero(_stands(ids, beyond, begins, ends, side) & there))
+            self.last[side, at_end] = proper, double, found
             if at_end:
                 self.ending += proper
             else:
                 self.beginning += proper
-            self.double += int(np.count_nonzero(again))
-            hits = self.counted[side] = self._count(ids, side)
-            plain = plain and proper == len(lengths) and hits == len(lengths) * (1 + (self.prefix == self.suffix))
+            self.double += double
+            plain = plain and proper == len(lengths) and found == len(lengths) * (1 + (self.prefix == self.suffix))
             if self.prefix == self.suffix and at_end:
                 # Counted once where both sides are the same; a document of one id has it on both.
                 self.inside -= proper - int(np.count_nonzero(there & (lengths <= len(side))))
                 continue
-            self.inside += hits - proper
+            self.inside += found - proper
         self._zeros(ids)
         return plain
 
-    def _count(self, ids: Ids, wanted: tuple[int, ...]) -> int:
-        """Return how often the ids stand one after another, whatever document they are in."""
-        kind = np.iinfo(ids.dtype)
-        if len(ids) < len(wanted) or not all(kind.min <= value <= kind.max for value in wanted):
-            return 0
-        count = len(ids) - len(wanted) + 1
+    def _hits(self, ids: Ids, wanted: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+        """Return, for each id, whether `wanted` begins there, in whatever document; valid until it is asked again."""
+        count = max(0, len(ids) - len(wanted) + 1)
         if len(self._scratch) < count:
             self._scratch = np.empty(count, np.bool_)
-        hits = np.equal(ids[:count], wanted[0], out=self._scratch[:count])
+        hits = self._scratch[:count]
+        np.equal(ids[:count], wanted[0], out=hits)
         for k, value in enumerate(wanted[1:], 1):
             hits &= ids[k : count + k] == value
-        return int(np.count_nonzero(hits))
+        return hits
 
     def _zeros(self, ids: Ids) -> None:
-        # A run that is long enough to count holds two neighbours among every 16th id: most data has none.
+        # Most data has none: many tokenizers give no text the id 0. A run that is long enough to count holds one of every
+        # 32nd id, and two neighbours among every 16th.
+        if not len(ids) or int(ids.min()) > 0 or not (ids[::ZERO_RUN] == 0).any():
+            return
         some = ids[:: ZERO_RUN // 2] == 0
         if not (some[1:] & some[:-1]).any():
             return

@@ -16,10 +16,11 @@ from tokenreel.verify.mixes import check_mix_hashes
 from tokenreel.verify.options import known_dtype
 from tokenreel.verify.report import Report
 from tokenreel.verify.rules import RULES
+from tokenreel.verify.sampled import read_sample
 from tokenreel.verify.selecting import known_codes
 from tokenreel.verify.since import read_receipt, write_receipt
 from tokenreel.verify.sources import check_source
-from tokenreel.verify.stream import Read, read_full, read_sample
+from tokenreel.verify.stream import Read, read_full
 from tokenreel.verify.streamed import PIECE_QUICK
 from tokenreel.verify.target import DOCUMENTS, open_store, open_target
 from tokenreel.verify.texts import SPLIT_CHECK, split_check
