@@ -10,7 +10,7 @@ identity is SHA-256 over a tag, both counts and all leaves. `docs/identity.md` h
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tokenreel.errors import StorageError, TokenError
@@ -115,6 +115,11 @@ class Identity:
     lengths: tuple[bytes, ...]
     flags: tuple[bytes, ...]
     tokens: tuple[bytes, ...]
+
+    def without_flags(self) -> Identity:
+        """Return the identity of the same documents with flags left out, as ``exceptions=False`` gives it."""
+        digest = identity_digest(self.documents, self.content_tokens, self.lengths, (), self.tokens)
+        return replace(self, digest=digest, flags=())
 
     def first_difference(self, other: Identity) -> tuple[str, int, int] | None:
         """Return (stream, first unit, last unit + 1) of the first leaf that differs, or None when equal.

@@ -40,6 +40,18 @@ def test_a_refusal_names_the_document_and_the_reason(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_source_that_changed_since_it_was_recorded_is_exit_1(tmp_path: Path) -> None:
+    source = make(tmp_path / "in", CASES[0])
+    assert run("adopt", source, "--boundary", "suffix=2").status == 0
+    payload = next(path for path in sorted(source.glob("*.bin")) if path.stat().st_size)
+    payload.write_bytes(bytes([payload.read_bytes()[0] ^ 1]) + payload.read_bytes()[1:])
+    words = ("convert", source, tmp_path / "out", "--to", "megatron", "--json")
+    refused = run(*words)
+    assert (refused.status, refused.json["error"]["code"]) == (1, "DOC028")
+    done = run(*words, "--accept", "DOC028")
+    assert (done.status, done.json["accepted"]) == (0, ["DOC028"])
+
+
 def test_exceptions_lost_are_exit_1_unless_accepted(tmp_path: Path) -> None:
     make(tmp_path / "in", next(case for case in CASES if case.name == "a document without its suffix"))
     words = ("--to", "mds", "--boundary", "suffix=2", "--to-boundary", "none")

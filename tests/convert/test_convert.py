@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 import tokenreel
 from tests.convert.test_pairs import CASES, make
 from tokenreel.convert import convert, merge
+from tokenreel.convert import shards as shards_module
+from tokenreel.convert.adopt import adopt
 from tokenreel.convert.conversion import Wish, convert_many
 from tokenreel.convert.framing import Separable, contents, reframe
 from tokenreel.convert.planning import Cut, PlannedShard
@@ -126,7 +128,6 @@ def test_leaves_that_begin_inside_documents(
         writer.finish()
     corpus = tokenreel.open(tmp_path, boundary=known)
     hasher = IdentityHasher(known.prefix, known.suffix)
-    hasher._lengths, hasher._flags, hasher._tokens = hashing._Leaves(3), hashing._Leaves(3), hashing._Leaves(7)
     for ids, lengths in corpus.batches():
         hasher.update(ids, lengths)
     wanted = hasher.finish()
@@ -189,22 +190,20 @@ def stop_after(count: int) -> Iterator[None]:
 
 
 def test_it_goes_on_and_writes_no_finished_shard_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tokenreel.convert import conversion as engine
-
     source = make(tmp_path / "in", SEVERAL)
     steps = stop_after(2)
-    real = engine.write_shard
+    real = shards_module.write_shard
 
     def write(*args: object, **kwargs: object) -> object:
         next(steps)
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engine, "write_shard", write)
+    monkeypatch.setattr(shards_module, "write_shard", write)
     with pytest.raises((Stopped, RuntimeError)):
         convert(source, tmp_path / "out", to="mds", boundary="suffix=2", workers=1)
     there = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.mds")}
     assert len(there) == 2
-    monkeypatch.setattr(engine, "write_shard", real)
+    monkeypatch.setattr(shards_module, "write_shard", real)
     done = convert(source, tmp_path / "out", to="mds", boundary="suffix=2", workers=1)
     assert done.kept_shards == 2
     assert {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in there} == there
@@ -232,9 +231,7 @@ def test_another_conversion_is_not_mixed_in(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_an_error_in_one_shard_gives_up_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tokenreel.convert import conversion as engine
-
-    real = engine.write_shard
+    real = shards_module.write_shard
 
     def write(*args: object, **kwargs: object) -> object:
         shard: PlannedShard = args[1]  # type: ignore[assignment]
@@ -242,10 +239,54 @@ def test_an_error_in_one_shard_gives_up_the_others(tmp_path: Path, monkeypatch: 
             raise Stopped
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engine, "write_shard", write)
+    monkeypatch.setattr(shards_module, "write_shard", write)
     with pytest.raises(Stopped):
         convert(make(tmp_path / "in", SEVERAL), tmp_path / "out", to="megatron-v1", boundary="suffix=2", workers=2)
     assert not list((tmp_path / "out").glob(".*tokenreel-tmp")), "no temporary stays"
+
+
+@pytest.mark.parametrize("workers", [1, 2, 9])
+@pytest.mark.parametrize("lacking", [(), (0,), (1, 5, 6), tuple(range(8))])
+def test_the_identity_of_what_was_read_is_the_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, lacking: tuple[int, ...]
+) -> None:
+    """Shards are begun before those ahead of them are read: where a document lacks its suffix they begin elsewhere."""
+    from tokenreel import hashing
+    from tokenreel.convert import proving
+
+    for module in (proving, hashing):
+        monkeypatch.setattr(module, "TOKEN_LEAF", 7)
+        monkeypatch.setattr(module, "DOCUMENT_LEAF", 3)
+    for number in range(8):
+        documents = [[5, 6, 7, *[2] * (number not in lacking)], [2], [8, 2]]
+        with MegatronWriter(tmp_path / f"in/part-{number}", "uint16") as writer:
+            writer.add_documents(np.concatenate(documents).astype(np.uint16), np.array([len(d) for d in documents]))
+            writer.finish()
+    done = convert(tmp_path / "in", tmp_path / "out", to="megatron-v1", boundary="suffix=2", workers=workers)
+    with tokenreel.open(tmp_path / "in", boundary="suffix=2") as corpus:
+        assert done.identity == corpus.identity().digest
+    assert done.shards == 8
+
+
+def test_a_source_that_is_not_what_its_manifest_says(tmp_path: Path) -> None:
+    source = make(tmp_path / "in", SEVERAL)
+    adopt(source, boundary="suffix=2")
+    payload = next(source.glob("*.bin"))
+    data = bytearray(payload.read_bytes())
+    data[0] ^= 1
+    payload.write_bytes(data)
+    with pytest.raises(DocumentError, match="DOC028") as caught:
+        convert(source, tmp_path / "out", to="megatron-v1")
+    assert caught.value.where["path"] == str(source)
+    assert not (tmp_path / "out/tokenreel.json").exists()
+    # What was asked for without a proof is written; asked for later, it is found.
+    convert(source, tmp_path / "plain", to="megatron-v1", proof=False)
+    with pytest.raises(DocumentError, match="DOC028"):
+        convert(source, tmp_path / "plain", to="megatron-v1")
+    done = convert(source, tmp_path / "out", to="megatron-v1", accept=["DOC028"])
+    with tokenreel.open(source) as corpus:
+        assert done.identity == corpus.identity().digest
+    assert "DOC028" in done.accepted
 
 
 def test_what_becomes_of_sequences_is_said(tmp_path: Path) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tokenreel.convert.facts import known_facts, write_documents
 from tokenreel.convert.fitting import Target, check_fit, check_vocab, choose_dtype
@@ -17,8 +16,8 @@ from tokenreel.convert.planning import Cut, fingerprint, plan_shards
 from tokenreel.convert.proving import identity_by_leaves
 from tokenreel.convert.recording import done_before, plain_name, record, record_again, record_splits
 from tokenreel.convert.report import Converted
+from tokenreel.convert.shards import Plan, write_shards
 from tokenreel.convert.source import Source
-from tokenreel.convert.writing import write_shard
 from tokenreel.corpus.documents import DOCUMENTS
 from tokenreel.corpus.opening import COMPLETE, MANIFEST, RUN_CONFIG, open_corpus
 from tokenreel.corpus.streamed import StreamCorpus
@@ -27,12 +26,11 @@ from tokenreel.formats import Boundary, WrittenFile
 from tokenreel.formats.overruling import READERS
 from tokenreel.formats.registry import all_formats
 from tokenreel.formats.writing import WriteOptions, Writing, writing_of
-from tokenreel.hashing import Identity, IdentityHasher, sha256_file
+from tokenreel.hashing import Identity, sha256_file
 from tokenreel.store import LocalStore, MapPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from concurrent.futures import Future
 
     from tokenreel.convert.facts import Known
     from tokenreel.convert.planning import PlannedShard
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int | None, int], None]
 
-OVERRULABLE = ("DOC021", "DOC023", "TOK046")
+OVERRULABLE = ("DOC021", "DOC023", "DOC028", "TOK046")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +87,8 @@ def convert(  # noqa: PLR0913 (the options of the command)
     finished shards are not written again. Memory: some 64 MiB a worker, or the longest document.
 
     Refuses before anything is written: see `fitting.check_fit`; `UsageError`: USE005, USE011, USE012, USE014, USE015.
-    Afterwards: `DocumentError` DOC024 where the identities differ, which leaves no record of success.
+    Afterwards: `DocumentError` DOC024 where the identities differ, DOC028 where the source's is not what its manifest
+    records; both leave no record of success.
 
     >>> import numpy as np, tempfile
     >>> from tokenreel.formats.megatron_write import MegatronWriter
@@ -209,23 +208,24 @@ def _convert_one(source: Source, root: Path, row: Format, writing: Writing, wish
     mark = fingerprint(source, target, shards)
     done = done_before(root, mark)
     if done is not None:
-        return _again(done, root, source, target, wish)
-    counter = _Counter(source, wish.progress, passes=1 + 2 * wish.proof)
+        return _again(done, root, shards, source, target, writing, wish)
+    counter = _Counter(source, wish.progress, passes=1 + wish.proof)
     check_vocab(source, wish.vocab)
     exceptions = check_fit(source, target, wish.accept)
     known, lost = _facts(source, wish.accept)
     threads = wish.workers or os.cpu_count() or 1
     journal = Journal.begin(root, mark)
-    with _Beside(source, exceptions=not target.reframes(source), counter=counter) as beside:
-        other = beside.identity() if wish.proof else None
-        try:
-            finished, kept = _write_all(root, shards, source, target, writing, journal, known, threads, counter)
-        except UsageError:
-            journal.forget()
-            raise
-        options = WriteOptions(target.dtype, target.boundary, target.options)
-        extra = writing.finish_folder(root, finished, options) if writing.finish_folder else ()
-        identity = None if other is None else _prove(source, root, target, threads, counter, other)
+    plan = Plan(root=root, shards=shards, source=source, target=target, writing=writing, journal=journal, known=known)
+    try:
+        written = write_shards(plan, threads, counter, identity=wish.proof)
+    except UsageError:
+        journal.forget()
+        raise
+    read = _attested(source, written.identity, wish.accept)
+    options = WriteOptions(target.dtype, target.boundary, target.options)
+    extra = writing.finish_folder(root, written.shards, options) if writing.finish_folder else ()
+    identity = _prove(source, root, target, threads, counter, read)
+    finished = written.shards
     if known is not None and not target.holds.metadata:
         extra = (*extra, _write_facts(root, shards, finished, source, target, known))
     weighed = "weights of tokens: the format has no place for them" if "DOC021" in wish.accept else None
@@ -240,27 +240,36 @@ def _convert_one(source: Source, root: Path, row: Format, writing: Writing, wish
         files=(*(file for shard in finished for file in shard.files), *extra),
         identity=None if identity is None else identity.digest,
         exceptions_in_identity=not target.reframes(source),
-        kept_shards=kept,
+        kept_shards=written.kept,
         exceptions=exceptions.count,
         exception_documents=tuple(exceptions.documents),
         lost=tuple(filter(None, (*lost, weighed, _sequences_lost(source)))),
         accepted=tuple(code for code in wish.accept if code in OVERRULABLE),
     )
-    with contextlib.closing(_reopened(root, target)) as written:
-        report = record(root, mark, report, source, written, target, finished, identity)
+    with contextlib.closing(_reopened(root, target)) as made:
+        report = record(root, mark, report, source, made, target, finished, identity)
     journal.end()
     return report
 
 
-def _again(done: Converted, root: Path, source: Source, target: Target, wish: Wish) -> Converted:
+def _again(
+    done: Converted,
+    root: Path,
+    shards: list[PlannedShard],
+    source: Source,
+    target: Target,
+    writing: Writing,
+    wish: Wish,
+) -> Converted:
     """Return an earlier run's report, with the proof where that run was not asked for one, and what is accepted by now."""
     accepted = tuple(dict.fromkeys((*done.accepted, *(code for code in wish.accept if code in OVERRULABLE))))
     identity = None
     if wish.proof and done.identity is None:
         threads = wish.workers or os.cpu_count() or 1
         counter = _Counter(source, wish.progress, passes=2)
-        with _Beside(source, exceptions=not target.reframes(source), counter=counter) as beside:
-            identity = _prove(source, root, target, threads, counter, beside.identity())
+        plan = Plan(root=root, shards=shards, source=source, target=target, writing=writing, journal=None)
+        read = write_shards(plan, threads, counter, identity=True).identity
+        identity = _prove(source, root, target, threads, counter, _attested(source, read, wish.accept))
     if identity is None and accepted == done.accepted:
         return done
     return record_again(root, replace(done, accepted=accepted), identity)
@@ -296,56 +305,6 @@ class _Counter:
             self.done += tokens
             total = self.source.tokens * width * self.passes
             self.show(min(total, self.done * width), total, self.done // self.passes)
-
-
-class _Stopped(Exception):
-    """Another shard failed, or the user interrupted: what is half written is given up."""
-
-
-def _write_all(
-    root: Path,
-    shards: list[PlannedShard],
-    source: Source,
-    target: Target,
-    writing: Writing,
-    journal: Journal,
-    known: Known | None,
-    threads: int,
-    counter: Callable[[int], None],
-) -> tuple[list[FinishedShard], int]:
-    """Write the shards that are not there yet, several at a time; return all of them, and how many were there."""
-    records: dict[int, FinishedShard] = {}
-    kept: list[int] = []
-    stop = threading.Event()
-
-    def seen(tokens: int) -> None:
-        if stop.is_set():
-            raise _Stopped
-        counter(tokens)
-
-    def work(shard: PlannedShard) -> None:
-        if stop.is_set():
-            return
-        record = journal.finished(shard)
-        if record is not None and (writing.stands is None or writing.stands(root, shard.name)):
-            kept.append(shard.number)
-        else:
-            record = write_shard(root, shard, source, target, writing, facts=known, progress=seen)
-            journal.add(shard, record)
-        records[shard.number] = record
-
-    with ThreadPoolExecutor(threads) as pool:
-        tasks = [pool.submit(work, shard) for shard in shards]
-        try:
-            wait(tasks, return_when=FIRST_EXCEPTION)
-            for task in tasks:
-                if task.done():
-                    task.result()
-        finally:
-            stop.set()
-            for task in tasks:
-                task.cancel()
-    return [records[shard.number] for shard in shards], len(kept)
 
 
 def _facts(source: Source, accept: Collection[str]) -> tuple[Known | None, tuple[str, ...]]:
@@ -401,48 +360,31 @@ def _reopened(root: Path, target: Target) -> Corpus:
     return corpus
 
 
-class _Beside:
-    """Computes the source's identity in a thread beside the writers; left early, it is given up."""
-
-    def __init__(self, source: Source, *, exceptions: bool, counter: Callable[[int], None]) -> None:
-        self._source = source
-        self._exceptions = exceptions
-        self._counter = counter
-        self._pool = ThreadPoolExecutor(1)
-        self._stop = threading.Event()
-
-    def identity(self) -> Future[Identity]:
-        """Begin, and return what will be the identity."""
-        return self._pool.submit(self._in_order)
-
-    def _in_order(self) -> Identity:
-        boundary = self._source.boundary
-        hasher = IdentityHasher(boundary.prefix, boundary.suffix, exceptions=self._exceptions)
-        for batch in self._source.batches(0, self._source.documents):
-            if self._stop.is_set():
-                raise _Stopped
-            hasher.update(batch.ids, batch.lengths)
-            self._counter(len(batch.ids))
-        return hasher.finish()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._pool.shutdown()
+def _attested(source: Source, read: Identity | None, accept: Collection[str]) -> Identity | None:
+    """Return the identity that was read; raises `DocumentError` (DOC028) where it is not what the source's manifest says."""
+    corpus = source.corpora[0]
+    if read is None or len(source.corpora) > 1 or corpus.manifest is None:
+        return read
+    said, boundary = corpus.recorded_identity.get(corpus.split_name or ""), corpus.manifest.boundary
+    alike = (boundary.prefix, boundary.suffix) == (source.boundary.prefix, source.boundary.suffix)
+    if said is not None and alike and said != read.digest and "DOC028" not in accept:
+        hint = f"tokenreel verify {corpus.path} --level full"
+        raise DocumentError("DOC028", path=corpus.path, expected=said, found=read.digest, hint=hint)
+    return read
 
 
 def _prove(
-    source: Source, root: Path, target: Target, threads: int, counter: Callable[[int], None], other: Future[Identity]
-) -> Identity:
+    source: Source, root: Path, target: Target, threads: int, counter: Callable[[int], None], read: Identity | None
+) -> Identity | None:
     """Return the identity of source and target; raises `DocumentError` (DOC024) where they are not the same."""
+    if read is None:
+        return None
     flags = not target.reframes(source)
+    wanted = read if flags else read.without_flags()
     written = _reopened(root, target)
     try:
         found = identity_by_leaves(Source.of([written]), exceptions=flags, threads=threads)
         counter(source.tokens)
-        wanted = other.result()
     finally:
         written.close()
     if found.digest != wanted.digest:

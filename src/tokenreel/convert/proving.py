@@ -1,8 +1,9 @@
 """The proof that ends a conversion: two identities, computed by two different paths.
 
-The source's comes through `hashing.IdentityHasher`, in order. The target's is computed here from the files that were
-written, opened again from their bytes: leaf by leaf, by several threads, with the code that took boundaries off when they
-were written. The two share no code for cutting contents or leaves, so what one of them gets wrong the other does not.
+The source's comes through `hashing.IdentityHasher`, from what was read to be written (see `shards`). The target's is
+computed here from the files that were written, opened again from their bytes: leaf by leaf, by several threads, with the
+code that took boundaries off when they were written. The two share no code for cutting contents or leaves, so what one of
+them gets wrong the other does not.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     I64 = npt.NDArray[np.int64]
 
-PIECE = 1 << 15
+PIECE = 1 << 18
 """Ids widened and hashed together: few enough to stay in the processor's cache."""
 MOST_DOCUMENTS = 1 << 22
 """Documents of a leaf beyond which, as their lengths are kept until its turn comes, everything is read in order."""
@@ -116,13 +117,13 @@ def _leaves(source: Source) -> list[_Leaf] | None:
 
 def _read(source: Source, leaf: _Leaf, exceptions: bool) -> _Part:
     """Read the documents of a leaf, and the one before where it reaches into it."""
-    tokens, sizes, flags = _Cut(4 * TOKEN_LEAF), [], []
+    tokens, sizes, flags, cut_out = _Cut(4 * TOKEN_LEAF), [], [], _Kept()
     first = leaf.begin - bool(leaf.spill)
     room = TOKEN_LEAF
     for batch in source.batches(first, leaf.end):
         whole = contents(batch.ids, batch.lengths, source.boundary)
         lengths = whole.ends - whole.begins
-        kept = _kept(batch.ids, whole)
+        kept = cut_out(batch.ids, whole)
         if batch.first < leaf.begin:
             kept = kept[int(lengths[0]) - leaf.spill :]
         before = max(0, leaf.begin - batch.first)
@@ -136,13 +137,14 @@ def _read(source: Source, leaf: _Leaf, exceptions: bool) -> _Part:
 
 def _in_one_pass(source: Source, *, exceptions: bool) -> Identity:
     lengths, flags, tokens, total = _Cut(8 * DOCUMENT_LEAF), _Cut(DOCUMENT_LEAF), _Cut(4 * TOKEN_LEAF), 0
+    cut_out = _Kept()
     for batch in source.batches(0, source.documents):
         whole = contents(batch.ids, batch.lengths, source.boundary)
         sizes = whole.ends - whole.begins
         lengths.add(sizes.astype("<u8"))
         if exceptions:
             flags.add(_marks(batch, whole, source.boundary))
-        kept = _kept(batch.ids, whole)
+        kept = cut_out(batch.ids, whole)
         total += len(kept)
         tokens.add_ids(kept)
     streams = lengths.end(), flags.end(), tokens.end()
@@ -219,16 +221,28 @@ def _marks(batch: Batch, whole: Contents, boundary: Boundary) -> npt.NDArray[np.
     return marks
 
 
-def _kept(ids: npt.NDArray[Any], whole: Contents) -> npt.NDArray[Any]:
-    """Return the ids of contents: documents lie end to end, and what is between two contents is cut out."""
-    import numpy as np
+class _Kept:
+    """Cuts out what is between two contents; documents lie end to end."""
 
-    begins, ends = np.append(0, whole.ends), np.append(whole.begins, len(ids))
-    width = int((ends - begins).max(initial=0))
-    if width == 0:
-        return ids
-    keep = np.ones(len(ids), dtype=np.bool_)
-    for k in range(width):
-        at = begins + k
-        keep[at[at < ends]] = False
-    return ids[keep]
+    def __init__(self) -> None:
+        self._mask: Any = ()
+        """True everywhere between two calls; kept, since making it anew costs as much as using it."""
+
+    def __call__(self, ids: npt.NDArray[Any], whole: Contents) -> npt.NDArray[Any]:
+        """Return the ids of contents."""
+        import numpy as np
+
+        begins, ends = np.append(0, whole.ends), np.append(whole.begins, len(ids))
+        width = int((ends - begins).max(initial=0))
+        if width == 0:
+            return ids
+        if len(self._mask) < len(ids):
+            self._mask = np.ones(len(ids), dtype=np.bool_)
+        mask = self._mask[: len(ids)]
+        cut = [at[at < ends] for at in (begins + k for k in range(width))]
+        for at in cut:
+            mask[at] = False
+        kept: npt.NDArray[Any] = ids[mask]
+        for at in cut:
+            mask[at] = True
+        return kept

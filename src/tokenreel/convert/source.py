@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 17
 """Documents whose lengths are looked at together."""
-STEP = 1 << 19
-"""Ids of a batch: few enough that what is made of them stays in the processor's cache."""
+STEP = 1 << 21
+"""Ids of a batch: few enough that what is made of them stays in the processor's cache, enough that threads seldom wait for
+each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +107,21 @@ class Source:
         ]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
+    def stored(self, begin: int, end: int) -> int:
+        """Return the stored ids of documents [begin, end)."""
+        total = 0
+        for corpus, _, low, high in self.parts(begin, end):
+            for at in range(low, high, BLOCK):
+                total += sum(int(edges[-1] - edges[0]) for edges in _edges(corpus, at, min(at + BLOCK, high)))
+        return total
+
     def blocks(self) -> Iterator[tuple[int, I64]]:
         """Yield (first document, stored lengths) for runs of documents, in order."""
         for begin in range(0, self.documents, BLOCK):
             yield begin, self.lengths(begin, min(begin + BLOCK, self.documents))
 
     def batches(self, begin: int, end: int) -> Iterator[Batch]:
-        """Yield documents [begin, end) in order, half a million ids at a time or one longer document."""
+        """Yield documents [begin, end) in order, two million ids at a time or one longer document."""
         for corpus, base, low, high in self.parts(begin, end):
             if isinstance(corpus, StreamCorpus):
                 at = low

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tokenreel.convert.fitting import Target
     from tokenreel.convert.planning import PlannedShard
-    from tokenreel.convert.source import Source
+    from tokenreel.convert.source import Batch, Source
     from tokenreel.formats.writing import DocumentFacts, Writing
 
     Facts = Callable[[int, int], Sequence[DocumentFacts]]
@@ -30,11 +30,12 @@ def write_shard(
     writing: Writing,
     *,
     facts: Facts | None = None,
-    progress: Callable[[int], None] | None = None,
+    seen: Callable[[Batch], None] | None = None,
 ) -> FinishedShard:
     """Write one shard and return what was written; on any error nothing of it stays.
 
-    `facts(first, end)` gives what is known of documents; it is asked where the format holds metadata.
+    `facts(first, end)` gives what is known of documents; it is asked where the format holds metadata. `seen` is told of
+    every batch that was read.
     """
     options = WriteOptions(target.dtype, target.boundary, target.options)
     writer = writing.open_writer(root, shard.name, options)
@@ -54,8 +55,8 @@ def write_shard(
                 weights = np.ones(len(ids), dtype=np.float32)
             writer.add_documents(ids, lengths, weights if target.holds.weights else None)
             tokens += len(ids)
-            if progress is not None:
-                progress(len(batch.ids))
+            if seen is not None:
+                seen(batch)
         files = writer.finish()
     except BaseException:
         writer.abort()

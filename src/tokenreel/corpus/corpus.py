@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from tokenreel.corpus.table import UnitTable
 from tokenreel.errors import DocumentError, SplitError
@@ -347,6 +347,12 @@ class Corpus:
         for shard in self._shards.values():
             shard.close()
         self._shards.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _check_counts(entry: ShardEntry, shard: Shard) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-EVERY = 1 << 25
+EVERY = 1 << 23
 """Bytes written after which the system is asked again."""
 _THREADS = 2
 
