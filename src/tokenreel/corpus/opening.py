@@ -14,7 +14,7 @@ from tokenreel.corpus.streamed import StreamCorpus
 from tokenreel.errors import DocumentError, FormatError, ManifestError, StorageError, TokenError, UsageError
 from tokenreel.formats import Boundary, Found, open_shard, shards_of
 from tokenreel.formats.hobbylm import prefix_of, sidecars_of
-from tokenreel.formats.recognising import GROUPS, group_of
+from tokenreel.formats.recognising import GROUPS, beside, group_of
 from tokenreel.formats.registry import format_named
 from tokenreel.store import Entry, LocalStore, read_json
 
@@ -104,8 +104,10 @@ def _open(store: Store, listing: list[Entry], path: str, asked: Asked) -> Corpus
     found = shards_of(store, listing, dtype=told, vocab=asked.vocab)
     if not found:
         raise DocumentError("DOC006", path=path, found=f"{len(listing)} files", hint="tokenreel formats")
+    others = [] if asked.only else beside(store, listing, found)
+    _one_format((*found, *others), path)
     entries = {shard.name: _entry(store, shard, asked.accept) for shard in found}
-    flat = _one_format(entries.values(), path)
+    flat = all(format_named(entry.format).streamed for entry in entries.values())
     splits = None if asked.only else _splits(store, listing, entries, in_names=flat)
     _one_dtype(entries.values())
     recorded = {} if manifest is None or asked.only else _identities(manifest)
@@ -118,6 +120,11 @@ def _open(store: Store, listing: list[Entry], path: str, asked: Asked) -> Corpus
     sidecars = _sidecars(store, entries)
     declared = Boundary(boundary.prefix, boundary.suffix, table=bool(sidecars))
     return StreamCorpus(store, path, shards, declared, by_split, accept=asked.accept, sidecars=sidecars)
+
+
+def has_sidecars(store: Store, names: Iterable[str]) -> bool:
+    """Return whether HobbyLM's tables stand beside any of these shards, and are of them."""
+    return bool(_sidecars(store, names))
 
 
 def _sidecars(store: Store, names: Iterable[str]) -> tuple[str, ...]:
@@ -140,15 +147,21 @@ def _splits(
     return splits_of(entries, in_names=in_names)
 
 
-def _one_format(entries: Iterable[ShardEntry], path: str) -> bool:
-    """Return whether shards are streams cut into files; raises `FormatError` (FLT006) for a mixture."""
+def kinds_of(shards: Iterable[Found]) -> list[tuple[str, str]]:
+    """Return every format among shards, with the first shard of each."""
     kinds: dict[str, str] = {}
-    for entry in entries:
-        kinds.setdefault(entry.format, entry.name)
+    for shard in shards:
+        kinds.setdefault(shard.format, shard.files[0])
+    return list(kinds.items())
+
+
+def _one_format(shards: Iterable[Found], path: str) -> None:
+    """Refuse shards of several formats; raises `FormatError` (FLT006)."""
+    kinds = kinds_of(shards)
     if len(kinds) > 1:
-        found = ", ".join(f"{form} in {name}" for form, name in kinds.items())
-        raise FormatError("FLT006", path=path, expected="one format", found=found)
-    return all(format_named(form).streamed for form in kinds)
+        found = ", ".join(f"{form} in {name}" for form, name in kinds)
+        hint = f"name one file ({path.rstrip('/')}/{kinds[0][1]}), or move one format to a folder of its own"
+        raise FormatError("FLT006", path=path, expected="one format", found=found, hint=hint)
 
 
 def _entry(store: Store, shard: Found, accept: tuple[str, ...]) -> ShardEntry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -110,10 +111,10 @@ def _engine(stage: Stage, shard: ShardEntry, engine: str, samples: int) -> Assem
     from tokenreel.index.maxtext import convert
     from tokenreel.index.megatron import MegatronJob, job_files, job_order, open_prefixes
 
-    prefix = str(stage.corpus / shard.name)
+    prefix = str((stage.corpus / shard.name).resolve())  # whole: names of index files come from it, as typed
     stage.say(
-        f"$ tokenreel index convert --layout {engine} --input corpus/{shard.name} --output-dir {FOLDER}/{engine} "
-        f"--seq-length {ROW_TOKENS} --num-samples {samples}{' --per-split' if engine == 'megatron' else ''}"
+        f"$ tokenreel index convert --layout {engine} --input {shlex.quote(prefix)} --output-dir {FOLDER}/{engine} "
+        f"--seq-length {ROW_TOKENS} --num-samples {samples} --seed {SEED}{' --per-split' if engine == 'megatron' else ''}"
     )
     if engine == "maxtext":
         sets = convert([prefix], ROW_TOKENS, num_samples=samples, seed=SEED)

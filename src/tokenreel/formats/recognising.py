@@ -18,7 +18,7 @@ from tokenreel.formats.base import Found
 from tokenreel.formats.plugins import others
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -57,6 +57,16 @@ WAITING = "-"
 PROVED_BY = {f"raw{WAITING}": "tokenreel.formats.raw", f"mds{WAITING}": "tokenreel.formats.mds"}
 """Where it is asked for: the module's ``GIVEN``, dtypes that may be given, and ``prove(store, path, vocab)``."""
 _DIGITS = re.compile(r"\d+")
+_SUFFIX_OF = {
+    "tokenreel.formats.raw:recognise_npy": ".npy",
+    "tokenreel.formats.parquet:recognise": ".parquet",
+    "tokenreel.formats.arrow:recognise": ".arrow",
+}
+_INDEX = re.compile(r"(?i)[^/]*(?:index|idx|shuffle|indices)[^/]*\.npy$|/indices/")
+_DATA = re.compile(
+    r"(?i)\.(?:bin|idx|ds|ds\.index|mds|pbin)(?:\.(?:gz|zst|zstd|xz|bz2|br|snappy|lz4))?$|\.npy\.(?:gz|zst|xz|bz2|lz4)$"
+)
+APPLE_DOUBLE = b"\x00\x05\x16\x07"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +90,7 @@ def recognise(store: Store, entries: Iterable[Entry]) -> Recognised:
     Half a pair counts, so that opening it says what is missing. A lone ``.bin`` that no format knows waits for its dtype,
     unless its name says that it is one more of the others'. Sidecars, receipts and other files are left out.
     """
-    left = list(entries)
+    left = [entry for entry in entries if not _apple_double(store, entry.path)]
     pairs = any(entry.path.endswith(".idx") for entry in left)
     found: list[Found] = []
     for place in RECOGNITION:
@@ -95,6 +105,83 @@ def recognise(store: Store, entries: Iterable[Entry]) -> Recognised:
             if not found:
                 left = _ask(place, store, left, found)
     return Recognised(tuple(sorted(found, key=lambda shard: os.fsencode(shard.order or shard.name))), pairs)
+
+
+def _apple_double(store: Store, path: str) -> bool:
+    """Return whether it is what macOS leaves beside each file on other disks: its name, and attributes in its bytes."""
+    if not path.startswith("._", path.rfind("/") + 1):
+        return False
+    reader = store.reader(path)
+    try:
+        return reader.size < 4 or bytes(reader.read(0, 4)) == APPLE_DOUBLE
+    finally:
+        reader.close()
+
+
+def beside(store: Store, entries: Iterable[Entry], found: Sequence[Found]) -> list[Found]:
+    """Return shards of formats that are asked for only where nothing else is, among files beside shards of others.
+
+    Such are Parquet and Arrow files with a column of ids, and NumPy's of ids as loaders of text have them; arrays of an
+    index are none. Cost: the start of each file with such a name.
+    """
+    if not found:
+        return []
+    taken = {file for shard in found for file in shard.files}
+    mine = {shard.format for shard in found}
+    left = [entry for entry in entries if entry.path not in taken and not _apple_double(store, entry.path)]
+    more: list[Found] = []
+    for place in WHERE_NOTHING_ELSE_IS[:-1]:
+        suffix = _SUFFIX_OF[place]
+        asked = [entry for entry in left if entry.path.endswith(suffix) and not _INDEX.search(entry.path)]
+        if asked:
+            _ask(place, store, asked, more)
+    return [shard for shard in more if shard.format not in mine and _holds_ids(store, shard)]
+
+
+def _holds_ids(store: Store, shard: Found) -> bool:
+    """Return whether a file is surely of ids: opens, and a NumPy file has the width that ids have."""
+    from tokenreel.formats.registry import open_shard
+
+    if shard.format.endswith(WAITING):
+        return False
+    if shard.format != "npy":
+        return True
+    try:
+        opened = open_shard(store, shard)
+    except FormatError:
+        return False
+    try:
+        return opened.dtype.name in ("uint16", "uint32")
+    finally:
+        opened.close()
+
+
+def form_of(path: str) -> str:
+    """Return a path with ``#`` for each number: what names of one set of shards have in common.
+
+    >>> form_of("a/part-0012.npy")
+    'a/part-#.npy'
+    """
+    return _DIGITS.sub("#", path)
+
+
+def looks_like_data(path: str, known: Collection[str]) -> bool:
+    """Return whether a file that nothing took has a name as shards have; `known` are the forms of those taken.
+
+    Hidden files and folders, and arrays of an index, are none. Parquet, Arrow and NumPy files stand beside shards for
+    many reasons: they count where their names are those of shards but for the digits.
+
+    >>> looks_like_data("data/a.BIN", []), looks_like_data("a_1.bin.gz", []), looks_like_data(".cache/a.bin", [])
+    (True, True, False)
+    >>> looks_like_data("a-2.npy", ["a-#.npy"]), looks_like_data("lengths.npy", ["a-#.npy"])
+    (True, False)
+    """
+    if any(part.startswith(".") for part in path.split("/")) or _INDEX.search(path):
+        return False
+    if _DATA.search(path):
+        return True
+    form = form_of(path)
+    return form != path and form in known
 
 
 def _ask(place: str, store: Store, left: list[Entry], found: list[Found]) -> list[Entry]:

@@ -13,6 +13,7 @@ from tokenreel.corpus.lengths import Lengths
 from tokenreel.errors import DocumentError, SplitError
 from tokenreel.verify.finding import Findings
 from tokenreel.verify.histogram import histogram_lines
+from tokenreel.verify.left_out import check_left_out, check_one_format, check_sets
 from tokenreel.verify.options import known_dtype
 from tokenreel.verify.other_files import what_is_there
 from tokenreel.verify.pairs import check_structure, tell_notices
@@ -199,6 +200,11 @@ def inspect(
             )
         check_structure(target, findings)
         tell_notices(target, findings)
+        if target.files and target.only is None:
+            check_sets(target, findings)
+            if target.whole:
+                check_one_format(target, findings)
+                check_left_out(target, findings)
         opened = list(target.opened())
         notes = [*_notes(target, opened), *_check_vocabulary(target, findings, vocab, sample, seed)]
         lengths = Lengths()

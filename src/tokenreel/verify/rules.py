@@ -9,6 +9,7 @@ from tokenreel.corpus.opening import MIX_CONFIG
 from tokenreel.verify.agreement import check_agreement, check_lossless, check_shape, check_tokenizer_facts
 from tokenreel.verify.attested import check_sizes
 from tokenreel.verify.files import check_layout, check_mix, check_named, check_parts, check_unnamed, tokenizer_file
+from tokenreel.verify.left_out import check_left_out, check_one_format, check_sets
 from tokenreel.verify.manifest import check_manifest
 from tokenreel.verify.mixes import RECORD_CODES, check_mix_records, is_mix
 from tokenreel.verify.pairs import check_dtype_rule, check_dtypes, check_names, check_structure, tell_notices
@@ -73,6 +74,17 @@ RULES: tuple[Rule, ...] = (
         check_names,
         lambda target: len(target.files) > 1 and not any(found.order for found in target.files),
         whole=False,
+    ),
+    Rule("one format", ("FLT006",), check_one_format, lambda target: target.files),
+    Rule(
+        "sets of numbered shards have all their members",
+        ("DOC014", "DOC015"),
+        check_sets,
+        lambda target: target.only is None and target.files,
+        whole=False,
+    ),
+    Rule(
+        "no file that looks like ids and that nothing reads", ("FLT009",), check_left_out, lambda target: target.files
     ),
     Rule("every file that is named is there, with its size", ("MAN004",), check_named, _sidecars, whole=False),
     Rule("files with a recorded checksum are there, with their size", ("MAN004",), check_sizes),

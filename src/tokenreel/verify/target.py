@@ -12,6 +12,7 @@ import msgspec
 
 from tokenreel.corpus.layout import SPLIT_NAMES, split_of, splits_of
 from tokenreel.corpus.manifest import MANIFEST_FORMAT, Manifest
+from tokenreel.corpus.opening import has_sidecars
 from tokenreel.corpus.receipts import (
     COMPLETE_FORMAT,
     RECEIPT_FORMAT,
@@ -59,8 +60,6 @@ DOCUMENTS, BUILD_LOG = "documents.parquet", "build.log.jsonl"
 TOKENIZER = "tokenizer/"
 RECEIPTS = "receipts/"
 SHARDS = "shards/"
-TABLES = ("_index.json", "_docs.jsonl")
-"""Ends of names of tables that stand beside files without one."""
 
 REQUIRED: dict[type, tuple[str, ...]] = {
     Receipt: ("format", "input", "run_config_sha256", "by_source"),
@@ -154,6 +153,11 @@ class Target:
     def whole(self) -> bool:
         """Whether the path is a whole corpus, not one split or one shard of it."""
         return self.only is None and self.split is None
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """The listing."""
+        return [Entry(path, size) for path, size in self.sizes.items()]
 
     @property
     def native(self) -> bool:
@@ -442,7 +446,9 @@ def _check_form(sidecar: Sidecar[Any], kind: type, findings: Findings) -> None:
 
 def _boundary(target: Target, given: Boundary | str | None, findings: Findings) -> Boundary:
     stored = _stored_boundary(target)
-    table = bool(target.files) and (not target.streamed or any(path.endswith(TABLES) for path in target.sizes))
+    table = bool(target.files) and (
+        not target.streamed or has_sidecars(target.store, (found.name for found in target.files))
+    )
     if given is None:
         return stored or Boundary(table=table)
     asked = Boundary.parse(given) if isinstance(given, str) else given
