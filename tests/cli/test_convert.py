@@ -62,10 +62,12 @@ def test_exceptions_lost_are_exit_1_unless_accepted(tmp_path: Path) -> None:
 
 
 def test_ids_without_a_header_take_their_dtype_as_given(tmp_path: Path) -> None:
-    np.array([5, 6, 2, 7, 2], "<u2").tofile(tmp_path / "train.bin")
-    unknown = run("convert", tmp_path / "train.bin", tmp_path / "a", "--to", "mds", "--boundary", "suffix=2", "--json")
+    source = tmp_path / "in/train.bin"
+    source.parent.mkdir()
+    np.array([5, 6, 2, 7, 2], "<u2").tofile(source)
+    unknown = run("convert", source, tmp_path / "a", "--to", "mds", "--boundary", "suffix=2", "--json")
     assert (unknown.status, unknown.json["error"]["code"]) == (1, "FLT001")
-    words = ("convert", tmp_path / "train.bin", tmp_path / "a", "--to", "megatron", "--boundary", "suffix=2", "--json")
+    words = ("convert", source, tmp_path / "a", "--to", "megatron", "--boundary", "suffix=2", "--json")
     made = run(*words, "--from-dtype", "uint16", "--dtype", "int32")
     assert made.json["dtype"] == "int32"
     assert made.json["documents"] == 2

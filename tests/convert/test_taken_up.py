@@ -63,7 +63,7 @@ def test_a_proof_that_is_asked_for_late_finds_what_changed(tmp_path: Path) -> No
     convert(source, tmp_path / "out", to="raw-uint16", boundary="suffix=2", proof=False)
     path = next((tmp_path / "out").glob("*.bin"))
     path.write_bytes(b"\7\0" + path.read_bytes()[2:])
-    with pytest.raises(DocumentError, match="DOC024"):
+    with pytest.raises(DocumentError, match="DOC025"):
         convert(source, tmp_path / "out", to="raw-uint16", boundary="suffix=2")
 
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from tokenreel.convert.facts import known_facts, write_documents
 from tokenreel.convert.fitting import Target, check_fit, check_vocab, choose_dtype
-from tokenreel.convert.journal import Journal
+from tokenreel.convert.journal import Journal, begun_splits
+from tokenreel.convert.lock import hold
+from tokenreel.convert.place import TWICE, refuse_place, refuse_twice
 from tokenreel.convert.planning import Cut, fingerprint, plan_shards
 from tokenreel.convert.proving import identity_by_leaves
 from tokenreel.convert.recording import done_before, plain_name, record, record_again, record_splits
@@ -19,8 +21,9 @@ from tokenreel.convert.report import Converted
 from tokenreel.convert.shards import Plan, write_shards
 from tokenreel.convert.source import Source
 from tokenreel.corpus.documents import DOCUMENTS
-from tokenreel.corpus.opening import COMPLETE, MANIFEST, RUN_CONFIG, open_corpus
+from tokenreel.corpus.opening import open_corpus
 from tokenreel.corpus.streamed import StreamCorpus
+from tokenreel.corpus.unfinished import UNFINISHED
 from tokenreel.errors import DocumentError, FormatError, MissingExtra, UsageError
 from tokenreel.formats import Boundary, WrittenFile
 from tokenreel.formats.overruling import READERS
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int | None, int], None]
 
-OVERRULABLE = ("DOC021", "DOC023", "DOC028", "TOK046")
+OVERRULABLE = ("DOC021", "DOC023", "DOC028", "TOK046", TWICE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +87,11 @@ def convert(  # noqa: PLR0913 (the options of the command)
     Cut as the source is, or by tokens or documents; a root with splits gives one folder for each. `dtype` is the target's
     (and the source's where that does not say its own, unless `from_dtype` does); `boundary` is the source's, `to_boundary`
     the target's, the source's where left out. Killed at any moment and run again with the same arguments it goes on:
-    finished shards are not written again. Memory: some 64 MiB a worker, or the longest document.
+    finished shards are not written again; when it was at its end, what it wrote is read and held against its record. Memory: some 64 MiB a worker, or the longest document.
 
-    Refuses before anything is written: see `fitting.check_fit`; `UsageError`: USE005, USE011, USE012, USE014, USE015.
-    Afterwards: `DocumentError` DOC024 where the identities differ, DOC028 where the source's is not what its manifest
+    Refuses before anything is written: see `fitting.check_fit` and `place`; `UsageError`: USE005, USE011, USE012, USE014,
+    USE015, USE018; `StorageError` (STO007) where another command writes there; `DocumentError` (DOC025) where it was at its end
+    and a file changed since. Afterwards: `DocumentError` DOC024 where the identities differ, DOC028 where the source's is not what its manifest
     records; both leave no record of success.
 
     >>> import numpy as np, tempfile
@@ -127,12 +131,18 @@ def convert_many(
             known = ", ".join(sorted({*OVERRULABLE, *READERS}))
             raise UsageError("USE003", "--accept: this cannot be overruled", expected=known, found=code)
     rows = _formats(wish.to)
-    _refuse_place(root, sources)
+    refuse_place(root, sources, command="convert" if len(sources) == 1 else "merge")
+    with hold(root):
+        return _convert_held(sources, root, rows, wish)
+
+
+def _convert_held(sources: Sequence[str | os.PathLike[str]], root: Path, rows: list[Format], wish: Wish) -> Converted:
     # One pool for all: ten thousand sources need no more open files than one. A map of a large shard would count against
     # a limit of address space.
     pool = MapPool(maps=False)
     corpora = [_opened(source, wish, pool) for source in sources]
     try:
+        refuse_twice(corpora, wish.accept)
         row, writing = _chosen(rows, wish.dtype or corpora[0].dtype.name)
         splits = {corpus.splits for corpus in corpora}
         if len(splits) > 1:
@@ -140,11 +150,12 @@ def convert_many(
         names = splits.pop()
         if not names:
             return _convert_one(Source.of(corpora), root, row, writing, wish)
-        parts = {
-            name: _convert_one(Source.of([corpus.split(name) for corpus in corpora]), root / name, row, writing, wish)
-            for name in names
-        }
-        return _together(root, parts)
+        with begun_splits(root, names, row.name):
+            parts = {
+                name: _convert_one(Source.of([c.split(name) for c in corpora]), root / name, row, writing, wish)
+                for name in names
+            }
+            return _together(root, parts)
     finally:
         for corpus in corpora:
             corpus.close()
@@ -180,19 +191,6 @@ def _opened(source: str | os.PathLike[str], wish: Wish, pool: MapPool) -> Corpus
     return corpus
 
 
-def _refuse_place(root: Path, sources: Sequence[str | os.PathLike[str]]) -> None:
-    # Not resolve(), to which links in a circle are an error of its own.
-    place = Path(os.path.realpath(root))
-    for source in sources:
-        there = Path(os.path.realpath(source))
-        if place == there or there in place.parents or place in there.parents:
-            raise UsageError("USE005", path=root, expected=f"a place apart from {source}", hint="tokenreel convert -h")
-    for folder in place.parents:
-        for one in (RUN_CONFIG, COMPLETE, MANIFEST):
-            if (folder / one).exists():
-                raise UsageError("USE012", path=root, expected=f"a place outside {folder}", found=one)
-
-
 def _convert_one(source: Source, root: Path, row: Format, writing: Writing, wish: Wish) -> Converted:
     dtype = choose_dtype(source, writing.holds, wish.dtype, row.name)
     wanted = wish.to_boundary
@@ -206,7 +204,7 @@ def _convert_one(source: Source, root: Path, row: Format, writing: Writing, wish
     )
     shards = plan_shards(source, target, wish.cut, writing)
     mark = fingerprint(source, target, shards)
-    done = done_before(root, mark)
+    done = done_before(root, mark, wish.workers or os.cpu_count() or 1, wish.progress)
     if done is not None:
         return _again(done, root, shards, source, target, writing, wish)
     counter = _Counter(source, wish.progress, passes=1 + wish.proof)
@@ -351,8 +349,8 @@ def _write_facts(
 def _reopened(root: Path, target: Target) -> Corpus:
     """Open what was written by its bytes: nothing that was recorded here is believed."""
     boundary = Boundary(target.boundary.prefix, target.boundary.suffix, table=target.holds.table)
-    # What ids look like is no question here: their width is known.
-    corpus = open_corpus(root, dtype=target.dtype, boundary=boundary, accept=("FLT003",))
+    # What ids look like is no question here: their width is known. Nor is it that the conversion is not at its end yet.
+    corpus = open_corpus(root, dtype=target.dtype, boundary=boundary, accept=("FLT003", UNFINISHED))
     if len(corpus.splits) == 1:  # names that say a split, as loaders of llm.c's files look for them
         corpus = corpus.split(corpus.splits[0])
     if isinstance(corpus.store, LocalStore):

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenreel.convert.conversion import Wish, convert_many
+from tokenreel.convert.lock import hold_name
+from tokenreel.convert.place import refuse_records, refuse_twice
 from tokenreel.convert.planning import Cut
-from tokenreel.corpus.opening import COMPLETE, MANIFEST, RUN_CONFIG, open_corpus
+from tokenreel.corpus.opening import open_corpus
 from tokenreel.errors import EXIT_OK, UsageError
 from tokenreel.formats.megatron import open_pair
 from tokenreel.formats.megatron_merge import merge as merge_pairs
@@ -120,38 +122,48 @@ def merge_corpora(
 
     A source is a pair, or a folder of pairs (its shards in byte order); a root with splits is refused (SPL001). Raises
     what `formats.megatron_merge.merge` raises, and `UsageError`: USE005 for a destination that is one of the sources, or in one,
-    USE011 for one that exists (`force` writes over it), USE012 for one inside a corpus that records its files.
+    USE011 for one that exists (`force` writes over it), USE012 for one inside a corpus that records its files, USE018 for a
+    shard that is in two sources (`accept` overrules); `StorageError` (STO007) while another command writes this pair.
     """
     target = Path(destination)
     prefix = target.with_suffix("") if target.suffix in {".bin", ".idx"} else target
-    names: list[Path] = []
+    corpora = []
     documents = 0
     for source in sources:
         corpus = open_corpus(source, accept=accept)
         corpus.shard_tokens  # noqa: B018 (refuses a root with splits)
-        names += [Path(corpus.store.root) / entry.name for entry in corpus.entries]
+        corpora.append(corpus)
         documents += sum(entry.documents for entry in corpus.entries)
         corpus.close()
+    refuse_twice(corpora, accept)
+    names = [Path(corpus.store.root) / entry.name for corpus in corpora for entry in corpus.entries]
     place = Path(os.path.realpath(prefix))
     folders = {Path(os.path.realpath(source)) for source in sources if Path(source).is_dir()}
     # A shard more in a folder that was merged would count everything twice.
-    if str(place) in {os.path.realpath(name) for name in names} or folders & set(place.parents):
+    if folders & set(place.parents) or _is_one_of(prefix, names):
         raise UsageError("USE005", path=prefix, hint="tokenreel merge SRC... NEW")
-    _refuse_existing(prefix, force)
-    files = merge_pairs(names, prefix, dtype=dtype, accept=accept)
-    made = open_pair(LocalStore(prefix.parent), prefix.name)
-    counts = made.documents, made.tokens
-    made.close()
+    refuse_records(place, prefix, "merge")
+    with hold_name(prefix):
+        _refuse_existing(prefix, force)
+        files = merge_pairs(names, prefix, dtype=dtype, accept=accept)
+        made = open_pair(LocalStore(prefix.parent), prefix.name)
+        counts = made.documents, made.tokens
+        made.close()
     return Merged(files, len(sources), documents, *counts)
 
 
+def _is_one_of(prefix: Path, names: Sequence[Path]) -> bool:
+    """Return whether a pair would be written over one that is read, under this name or another, or through a link."""
+    if os.path.realpath(prefix) in {os.path.realpath(name) for name in names}:
+        return True
+    for suffix in (".bin", ".idx"):
+        mine = prefix.with_name(prefix.name + suffix)
+        if mine.exists() and any(mine.samefile(name.with_name(name.name + suffix)) for name in names):
+            return True
+    return False
+
+
 def _refuse_existing(prefix: Path, force: bool) -> None:
-    for folder in Path(os.path.realpath(prefix)).parents:
-        for record in (RUN_CONFIG, COMPLETE, MANIFEST):
-            if (folder / record).exists():
-                raise UsageError(
-                    "USE012", path=prefix, expected=f"a place outside {folder}", found=record, hint="tokenreel merge -h"
-                )
     for suffix in (".bin", ".idx"):
         there = prefix.with_name(prefix.name + suffix)
         if os.path.lexists(there) and not force:

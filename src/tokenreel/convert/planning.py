@@ -131,10 +131,22 @@ def _beside(corpus: Corpus) -> list[str]:
     return sorted(name for name in names if corpus.store.exists(name))
 
 
+def _recorded(corpus: Corpus) -> list[str]:
+    """Return what a corpus's manifest says of the contents of its shards."""
+    if corpus.manifest is None:
+        return []
+    mine = {file for entry in corpus.entries for file in entry.files}
+    files = {file for split in corpus.manifest.splits.values() for shard in split.shards for file in shard.files}
+    said = sorted(f"{file.path} {file.sha256}\n" for file in files if file.path in mine)
+    return [f"identity {corpus.recorded_identity.get(corpus.split_name or '')}\n", *said]
+
+
 def fingerprint(source: Source, target: Target, shards: list[PlannedShard]) -> str:
     """Return what tells one conversion from another: the source's files, what is written, and how it is cut.
 
-    A source that was changed after a conversion began gives another one.
+    A source that was changed after a conversion began gives another one: its files are told by size and time, and by what
+    its manifest says of their contents where it has one. They are not read for it: a file that was changed and given its old
+    time again, in a corpus without a manifest, is not noticed.
     """
     from pathlib import Path
 
@@ -145,6 +157,8 @@ def fingerprint(source: Source, target: Target, shards: list[PlannedShard]) -> s
             for file in entry.files:
                 status = (Path(corpus.store.root) / file).stat()
                 digest.update(os.fsencode(f"{file} {status.st_size} {status.st_mtime_ns}\n"))
+        for line in _recorded(corpus):
+            digest.update(os.fsencode(line))
         for file in _beside(corpus):
             status = (Path(corpus.store.root) / file).stat()
             digest.update(os.fsencode(f"{file} {status.st_size} {status.st_mtime_ns}\n"))

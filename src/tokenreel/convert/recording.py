@@ -20,7 +20,7 @@ from tokenreel.hashing import DOCUMENT_LEAF, blake3_leaf, identity_digest
 from tokenreel.store import dumps_canonical, write_bytes_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from tokenreel.convert.fitting import Target
@@ -147,10 +147,12 @@ def record_splits(root: Path, parts: Mapping[str, Converted]) -> None:
         write_bytes_atomic(root / MANIFEST, dump_manifest(msgspec.structs.replace(first, splits=splits)))
 
 
-def done_before(root: Path, mark: str) -> Converted | None:
-    """Return the report of an earlier run that came to its end, if its files are still there.
+def done_before(
+    root: Path, mark: str, threads: int = 1, progress: Callable[[int, int | None, int], None] | None = None
+) -> Converted | None:
+    """Return the report of an earlier run that came to its end, if its files are still as they were: all are read.
 
-    Raises `DocumentError` (DOC025) for files that have another size since.
+    Raises `DocumentError` (DOC025) for files that are gone or have other bytes since, and for a manifest that names others.
     """
     found = read_record(root)
     if found is None or found.get("plan") != mark or not isinstance(found.get("converted"), dict):
@@ -159,10 +161,36 @@ def done_before(root: Path, mark: str) -> Converted | None:
         return None  # it was killed between the two: what stands is taken up again
     said: Mapping[str, Any] = found["converted"]  # type: ignore[assignment]
     files = tuple(WrittenFile(**file) for file in said["files"])
-    changed = files_changed(root, files)
+    total = sum(file.bytes for file in files)
+    done = 0
+
+    def seen(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(done, total, 0)
+
+    hint = f"rm -r {root}, and convert again"
+    changed = files_changed(root, files, threads, seen)
     if changed:
-        raise DocumentError("DOC025", path=root / changed[0], hint=f"rm -r {root}, and convert again")
+        file, instead = changed[0]
+        more = f"{len(changed)} files are not as they were written" if len(changed) > 1 else ""
+        wanted = f"{file.bytes} bytes" if instead.endswith(("bytes", "file")) else file.sha256
+        raise DocumentError("DOC025", more, path=root / file.path, expected=wanted, found=instead, hint=hint)
+    _same_manifest(root, said, files, hint)
     shutil.rmtree(root / FOLDER, ignore_errors=True)  # of a run that was killed at its very end
     plain = [name for name in Converted.__slots__ if name not in ("files", "splits", "kept_shards")]
     kept: dict[str, Any] = {name: tuple(said[name]) if isinstance(said[name], list) else said[name] for name in plain}
     return Converted(**kept, files=files, kept_shards=int(said["shards"]))
+
+
+def _same_manifest(root: Path, said: Mapping[str, Any], files: tuple[WrittenFile, ...], hint: str) -> None:
+    """Raise `DocumentError` (DOC025) where the manifest speaks of other files, or of another number, than the record."""
+    manifest = parse_manifest((root / MANIFEST).read_bytes(), root / MANIFEST)
+    known = {(file.path, file.bytes, file.sha256) for file in files}
+    split = manifest.splits.get("")
+    counts = None if split is None else (split.documents, split.tokens)
+    named = {(f.path, f.bytes, f.sha256) for s in (split.shards if split else ()) for f in s.files}
+    if counts != (said["documents"], said["tokens"]) or not named <= known:
+        what = "the manifest does not say what was recorded when it was written"
+        raise DocumentError("DOC025", what, path=root / MANIFEST, hint=hint)

@@ -18,13 +18,15 @@ import numpy as np
 from tokenreel.convert.repair_indexed import INDEXED, Wish, family_of, ids_digest, mend, without_index
 from tokenreel.convert.repair_tables import MendedTable, edges_said, mend_tables
 from tokenreel.convert.salvage import Saved, salvage
+from tokenreel.convert.workplace import Workplace
+from tokenreel.corpus.unfinished import refuse_unfinished
 from tokenreel.errors import EXIT_DATA, EXIT_OK, DocumentError, FormatError, TokenError, TokenreelError, UsageError
 from tokenreel.formats import Boundary, Found, open_shard
 from tokenreel.formats.megatron_write import MegatronWriter
 from tokenreel.formats.registry import format_named
 from tokenreel.formats.writing import WriteOptions, writing_of
 from tokenreel.hashing import sha256_file
-from tokenreel.store.atomic import fsync_folder
+from tokenreel.store.atomic import atomic_write
 from tokenreel.verify.finding import Findings
 from tokenreel.verify.hobbylm_tables import check_tables
 from tokenreel.verify.options import known_dtype
@@ -43,6 +45,7 @@ ASKED = ("megatron", "olmo", "hobbylm", "litdata", "mds", "levanter")
 """What `as_format` may begin with."""
 STEP = 1 << 21
 """Ids copied at a time."""
+BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,37 +144,38 @@ def repair(
     ``index.json`` of MDS and LitData and Levanter's ledger, from the shards; HobbyLM's tables are rebuilt where they are wrong
     (see `repair_tables`). `dtype` is that of files that do not say theirs; `as_format` what ids without a header are:
     ``megatron-v1`` for a pair that lost its index; ``hobbylm-v1`` makes tables of documents for llm.c shards that have none.
-    A shard of which nothing can be saved is left out and named. Nothing is written where nothing is wrong.
+    A shard of which nothing can be saved is left out and named. Nothing is written where nothing is wrong. `out` appears when
+    all is done, by one rename; killed before and run again, what was copied is not copied again (see `workplace`).
 
-    Raises `UsageError`: USE003, USE005, USE011; `DocumentError` (DOC006) where there is no shard; `FormatError` (FLT020) where
+    Raises `UsageError`: USE003, USE005, USE011, USE012; `StorageError` (STO007) while another repair works for `out`;
+    `IncompleteError` (DOC029) for a conversion that has to be finished; `DocumentError` (DOC006) where there is no shard; `FormatError` (FLT020) where
     nothing at all can be saved.
     """
-    target_folder = Path(out)
     if as_format is not None and not any(as_format.split("-")[0] == name for name in ASKED):
         raise UsageError("USE003", "--as", expected=", ".join(ASKED), found=as_format, hint="tokenreel repair -h")
     findings = Findings()
     target = open_target(path, findings, boundary=boundary, vocab=vocab, dtype=known_dtype(dtype))
-    source = Path(target.store.root)
-    there, place = Path(os.path.realpath(source)), Path(os.path.realpath(target_folder))
-    if place == there or (there in place.parents and Path(path).is_dir()):
-        raise UsageError("USE005", path=out, expected=f"a folder outside {source}", hint="tokenreel repair -h")
-    if target_folder.exists() and (not target_folder.is_dir() or any(target_folder.iterdir())):
-        raise UsageError("USE011", path=out, hint=f"ls -l {out}")
     try:
-        work = _Work(target, target_folder, dtype, as_format, progress)
-        if not work.shards:
-            what = "" if not findings.kept else findings.kept[0].line()
-            raise DocumentError("DOC006", what, path=path, hint="tokenreel formats")
-        report = work.run()
+        if target.only is None:
+            refuse_unfinished(target.sizes, str(path))
+        with Workplace(path, Path(out)) as place:
+            work = _Work(target, place, str(out), dtype, as_format, progress)
+            if not work.shards:
+                what = "" if not findings.kept else findings.kept[0].line()
+                raise DocumentError("DOC006", what, path=path, hint="tokenreel formats")
+            report = work.run()
+            if report.anything and place.result.exists():
+                report = _verified(report, place.result, target, boundary, dtype)
+                place.publish()
+            return report
     finally:
         target.close()
-    if not report.anything or not target_folder.exists():
-        return report
-    return _verified(report, target, boundary, dtype)
 
 
-def _verified(report: Repaired, target: Target, boundary: Boundary | str | None, dtype: str | None) -> Repaired:
-    checked = verify(report.out, level="full", boundary=boundary, dtype=dtype, vocab=target.vocab)
+def _verified(
+    report: Repaired, made: Path, target: Target, boundary: Boundary | str | None, dtype: str | None
+) -> Repaired:
+    checked = verify(made, level="full", boundary=boundary, dtype=dtype, vocab=target.vocab)
     wrong = tuple(finding.line() for finding in checked.findings if finding.severity == "error")
     return replace(report, verified=checked.status, findings=wrong)
 
@@ -182,14 +186,17 @@ class _Work:
     def __init__(
         self,
         target: Target,
-        out: Path,
+        place: Workplace,
+        shown: str,
         dtype: str | None,
         as_format: str | None,
         progress: Callable[[int, int | None, int], None] | None,
     ) -> None:
         self.target = target
         self.store: Store = target.store
-        self.out = out
+        self.place = place
+        self.out = place.result
+        self.shown = shown
         self.dtype = dtype
         self.wish = Wish(target.boundary, dtype, as_format)
         self.shards = [_as_asked(found, as_format) for found in target.files]
@@ -213,9 +220,10 @@ class _Work:
         if self.shards and all(family_of(found.format) for found in self.shards):
             return self._indexed(wrong)
         tables = self._tables_wrong({name for name, bad in wrong.items() if bad})
-        report = Repaired(str(self.target.path), str(self.out))
+        report = Repaired(str(self.target.path), self.shown)
         if not any(wrong.values()) and not tables:
             return report
+        self.place.begin(self._fingerprint())
         cut = False
         # What is only read is written as something else, so all of it is.
         anew = any(wrong[found.name] and not format_named(found.format).writes for found in self.shards)
@@ -253,9 +261,10 @@ class _Work:
 
     def _indexed(self, wrong: dict[str, bool]) -> Repaired:
         """Mend shards of formats with a module of their own; see `repair_indexed`."""
-        report = Repaired(str(self.target.path), str(self.out), index=self.index)
+        report = Repaired(str(self.target.path), self.shown, index=self.index)
         if not any(wrong.values()):
             return report
+        self.place.begin(self._fingerprint())
         done = mend(self.store, self.out, self.shards, wrong, self.wish, self._copy)
         mended = [
             MendedShard(one.found.name, one.changes, documents, tokens, one.lost, digest, one.lost_documents)
@@ -330,7 +339,7 @@ class _Work:
             self._write(found, saved, before)
         after = self._reread(found, saved)
         if before.hexdigest() != after:
-            raise DocumentError("DOC024", path=self.out, shard=found.name, expected=before.hexdigest(), found=after)
+            raise DocumentError("DOC024", path=self.shown, shard=found.name, expected=before.hexdigest(), found=after)
         tokens = int(saved.edges[-1] - saved.edges[0])
         self.mended.append(MendedShard(found.name, changes, saved.documents, tokens, saved.lost, after))
 
@@ -403,15 +412,29 @@ class _Work:
     def _copy(self, found: Found) -> None:
         for file in found.files:
             place = self.out / file
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(Path(self.store.root) / file, place)
-            before, after = sha256_file(Path(self.store.root) / file), sha256_file(place)
-            if before != after:
-                raise DocumentError("DOC024", path=place, expected=before, found=after)
-            self.hashes[file] = after
-            fsync_folder(place.parent)
+            source = Path(self.store.root) / file
+            before = sha256_file(source)
+            if not self.place.stands(file, before):
+                with atomic_write(place) as copy, source.open("rb") as original:
+                    shutil.copyfileobj(original, copy, BLOCK)
+                after = sha256_file(place)
+                if before != after:
+                    raise DocumentError("DOC024", path=self.shown, shard=file, expected=before, found=after)
+                self.place.copied(file, after)
+            self.hashes[file] = before
             self._tick(self.target.sizes.get(file, 0), 0)
         self.copied += 1
+
+    def _fingerprint(self) -> str:
+        """Return what tells one repair from another: the source's files by size and time, and what was asked for."""
+        said = [os.path.realpath(self.store.root), self.target.only, self.target.split, self.wish.as_format, self.dtype]
+        digest = hashlib.sha256(
+            repr((*said, self.target.boundary, self.target.vocab)).encode("utf-8", "surrogateescape")
+        )
+        for file, size in self.target.sizes.items():
+            time = (Path(self.store.root) / file).stat().st_mtime_ns
+            digest.update(os.fsencode(f"{file} {size} {time}\n"))
+        return digest.hexdigest()
 
     def _tick(self, count: int, tokens: int) -> None:
         self.done += count

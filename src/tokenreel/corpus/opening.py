@@ -11,6 +11,7 @@ from tokenreel.corpus.corpus import Corpus
 from tokenreel.corpus.layout import ShardEntry, splits_of
 from tokenreel.corpus.manifest import parse_manifest
 from tokenreel.corpus.streamed import StreamCorpus
+from tokenreel.corpus.unfinished import refuse_unfinished
 from tokenreel.errors import DocumentError, FormatError, ManifestError, StorageError, TokenError, UsageError
 from tokenreel.formats import Boundary, Found, open_shard, shards_of
 from tokenreel.formats.hobbylm import prefix_of, sidecars_of
@@ -100,6 +101,8 @@ def _open(store: Store, listing: list[Entry], path: str, asked: Asked) -> Corpus
     boundary = _stored_boundary(manifest, config)
     if manifest is not None and not asked.only:
         return _from_manifest(store, listing, path, manifest, boundary, asked.accept)
+    if not asked.only:
+        refuse_unfinished([entry.path for entry in listing], path, asked.accept)
     told = manifest.dtype if manifest is not None and asked.dtype is None else asked.dtype
     found = shards_of(store, listing, dtype=told, vocab=asked.vocab)
     if not found:

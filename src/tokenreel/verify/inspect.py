@@ -11,6 +11,7 @@ import numpy as np
 from tokenreel.corpus.layout import order_finding
 from tokenreel.corpus.lengths import Lengths
 from tokenreel.errors import DocumentError, SplitError
+from tokenreel.verify.begun import check_begun, is_begun
 from tokenreel.verify.finding import Findings
 from tokenreel.verify.histogram import histogram_lines
 from tokenreel.verify.left_out import check_left_out, check_one_format, check_sets
@@ -190,6 +191,8 @@ def inspect(
     ):
         target.piece = None
     try:
+        if is_begun(target):
+            check_begun(target, findings)
         if not target.shards and not target.built and not findings.total:
             raise DocumentError(
                 "DOC006",

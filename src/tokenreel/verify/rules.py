@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokenreel.corpus.opening import MIX_CONFIG
+from tokenreel.corpus.unfinished import UNFINISHED
 from tokenreel.verify.agreement import check_agreement, check_lossless, check_shape, check_tokenizer_facts
 from tokenreel.verify.attested import check_sizes
+from tokenreel.verify.begun import check_begun, is_begun
 from tokenreel.verify.files import check_layout, check_mix, check_named, check_parts, check_unnamed, tokenizer_file
 from tokenreel.verify.left_out import check_left_out, check_one_format, check_sets
 from tokenreel.verify.manifest import check_manifest
@@ -52,6 +54,7 @@ def _readable(target: Target) -> object:
 
 
 RULES: tuple[Rule, ...] = (
+    Rule("a conversion that wrote here came to its end", (UNFINISHED,), check_begun, is_begun, whole=False),
     Rule(
         "headers, sizes and tables of every shard",
         (*FAMILIES, "STO", "SID", "DOC006"),
