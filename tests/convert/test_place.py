@@ -59,6 +59,7 @@ def test_two_cannot_write_one_folder_at_once(tmp_path: Path) -> None:
         with lock:
             refused = run(*words, "--json")
             assert (refused.status, refused.json["error"]["code"]) == (3, "STO007"), words
+            assert refused.json["error"]["where"]["path"] in map(str, words)
             if sys.platform == "linux":
                 assert refused.json["error"]["found"] == f"process {os.getpid()}"
                 assert refused.json["error"]["hint"] == f"ps -fp {os.getpid()}"

@@ -26,10 +26,10 @@ PATIENCE = 0.1
 
 
 @contextlib.contextmanager
-def hold(folder: Path) -> Iterator[None]:
+def hold(folder: Path, shown: Path | None = None) -> Iterator[None]:
     """Hold a folder for one command. It is made, and its parents, where it is not there; what was made and stays empty goes.
 
-    Raises `StorageError`: STO007 where another command holds it, STO003 where it cannot be made.
+    Errors name `shown`, where another name was given. Raises `StorageError`: STO007 where another command holds it, STO003 where it cannot be made.
     """
     made: list[Path] = []
 
@@ -38,7 +38,7 @@ def hold(folder: Path) -> Iterator[None]:
         make_folder(folder)
         return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    handle = _taken(folder, opened)
+    handle = _taken(folder, opened, shown)
     try:
         yield
     finally:

@@ -49,7 +49,7 @@ class Workplace:
     def __enter__(self) -> Self:
         self._refuse()
         try:
-            self._held.enter_context(hold(self._folder))
+            self._held.enter_context(hold(self._folder, self._shown))
         except StorageError as error:
             if error.code != "STO003":
                 raise
