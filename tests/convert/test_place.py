@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tokenreel
@@ -162,6 +163,20 @@ def test_a_destination_in_a_source_or_beside_its_shards(tmp_path: Path) -> None:
         assert tree(source) == before
     assert code("merge", source / "part-0", source / "part-1", source / "sub", *TO) == (2, "USE005")
     assert code("convert", source / "part-0.bin", tmp_path / "b", *TO) == (0, "")
+
+
+def test_one_file_may_be_converted_where_it_lies(tmp_path: Path) -> None:
+    """What is written has another format, so that nobody reads both as one corpus; `repair` only where it lies alone."""
+    np.array([5, 6, 2, 7, 2], "<u2").tofile(tmp_path / "train.bin")
+    words = ("--dtype", "uint16", "--boundary", "suffix=2")
+    assert code("convert", tmp_path / "train.bin", tmp_path / "out", "--to", "olmo", *words) == (0, "")
+    assert code("convert", tmp_path / "train.bin", tmp_path / "again", "--to", "raw-uint16", *words) == (2, "USE005")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "train.bin"]
+    source = make(tmp_path / "b", CASES[0])
+    for path in source.iterdir():
+        if not path.name.startswith("part-0."):
+            path.unlink()
+    assert code("repair", source / "part-0.bin", "--out", source / "new", "--boundary", "suffix=2") == (0, "")
 
 
 def test_the_error_names_a_place_that_would_do(tmp_path: Path) -> None:

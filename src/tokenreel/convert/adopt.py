@@ -5,8 +5,10 @@ The answer is ``tokenreel.json`` beside the data: boundary, counts, hashes and i
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections import Counter
+from collections import Counter, deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,22 +19,25 @@ import numpy as np
 from tokenreel.corpus.manifest import BoundaryRecord, Manifest, ShardRecord, SplitRecord, dump_manifest, parse_manifest
 from tokenreel.corpus.opening import MANIFEST, RUN_CONFIG, open_corpus
 from tokenreel.corpus.receipts import FileEntry
-from tokenreel.corpus.statistics import Statistics, StatisticsCounter
 from tokenreel.corpus.streamed import StreamCorpus
 from tokenreel.errors import DocumentError, TokenError, UsageError
-from tokenreel.hashing import IdentityHasher, sha256_file
+from tokenreel.hashing import sha256_file
 from tokenreel.store import write_bytes_atomic
+from tokenreel.verify.joined import Split
+from tokenreel.verify.stream import AHEAD, Ticker
 from tokenreel.verify.wording import counted
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Collection, Iterator
+    from concurrent.futures import Future
 
     import numpy.typing as npt
 
     from tokenreel.corpus.corpus import Corpus
     from tokenreel.corpus.layout import ShardEntry
+    from tokenreel.corpus.statistics import Statistics
     from tokenreel.formats import Boundary
+    from tokenreel.verify.joined import Part
 
     Progress = Callable[[int, int | None, int], None]
 
@@ -103,13 +108,13 @@ def adopt(
     if not corpus.boundary.known:
         raise DocumentError("DOC002", path=root, hint=f"tokenreel adopt {_quoted(root)} --boundary suffix=ID")
     parts = {name: corpus.split(name) for name in corpus.splits} or {"": corpus}
-    total = sum(entry.tokens for part in parts.values() for entry in part.entries) * corpus.dtype.itemsize
+    width = corpus.dtype.itemsize
+    total = sum(entry.tokens for part in parts.values() for entry in part.entries) * width
+    ticker = Ticker(total, progress)
     splits: dict[str, SplitRecord] = {}
     exceptions: dict[str, tuple[int, int]] = {}
-    done = 0
     for name, part in parts.items():
-        splits[name], stats, edges = _adopt_split(part, progress, done, total)
-        done += part.tokens * corpus.dtype.itemsize
+        splits[name], stats, edges = _adopt_split(part, lambda n: ticker(n * width, n), os.cpu_count() or 1)
         exceptions[name] = _exceptions(part, stats, edges, accept)
     stored = corpus.boundary
     manifest = Manifest(
@@ -174,49 +179,88 @@ class _Edges:
                 values, counts = np.unique(ids[at], return_counts=True)
                 counter.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
+    def join(self, other: _Edges) -> None:
+        self.first.update(other.first)
+        self.last.update(other.last)
 
-def _adopt_split(
-    corpus: Corpus, progress: Progress | None, done: int, total: int
-) -> tuple[SplitRecord, Statistics, _Edges]:
+
+def _adopt_split(corpus: Corpus, tick: Callable[[int], None], threads: int) -> tuple[SplitRecord, Statistics, _Edges]:
+    """Read every shard of a split, several at a time."""
+    split = Split(corpus.boundary, identity=True, statistics=True)
     edges = _Edges(Counter(), Counter())
-    hasher = IdentityHasher(corpus.boundary.prefix, corpus.boundary.suffix)
-    counter = StatisticsCounter(corpus.boundary)
-    shards = []
-    tokens = 0
-    for entry, documents, shard in _shards(corpus):
-        largest: int | None = None
-        for ids, lengths in shard.batches():
-            hasher.update(ids, lengths)
-            counter.update(ids, lengths)
-            edges.add(ids, lengths)
-            if ids.size:
-                largest = max(int(ids.max()), -1 if largest is None else largest)
-            tokens += len(ids)
-            if progress is not None:
-                progress(done + tokens * corpus.dtype.itemsize, total, tokens)
-        _within_vocab(corpus, entry, largest)
-        shards.append(_record(corpus, entry, documents, None if isinstance(corpus, StreamCorpus) else largest))
-    stats = counter.finish()
+    records: list[ShardRecord] = []
+    waiting: deque[tuple[_Piece, Part, Future[tuple[ShardRecord, _Edges]]]] = deque()
+
+    def settle() -> None:
+        piece, part, task = waiting.popleft()
+        record, seen = task.result()
+        split.add(part, piece.documents.batches)
+        edges.join(seen)
+        records.append(record)
+
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for piece in _pieces(corpus):
+                if len(waiting) > threads + AHEAD:
+                    settle()
+                part = split.part((piece.count, piece.tokens))
+                waiting.append((piece, part, pool.submit(_read, corpus, piece, part, tick)))
+            while waiting:
+                settle()
+        finally:
+            for *_, task in waiting:
+                task.cancel()
+    identity, stats = split.identity(), split.statistics()
+    if identity is None or stats is None:  # an id that no identity holds
+        raise TokenError("TOK001", path=corpus.path, expected="0 <= id < 2**32", hint=f"tokenreel verify {corpus.path}")
     record = SplitRecord(
         documents=len(corpus),
         sequences=corpus.sequences_count,
         tokens=corpus.tokens,
-        identity=hasher.finish().digest,
-        shards=tuple(shards),
+        identity=identity.digest,
+        shards=tuple(records),
         statistics=stats.as_dict(),
     )
     return record, stats, edges
 
 
-def _shards(corpus: Corpus) -> Iterator[tuple[ShardEntry, int, Corpus]]:
-    """Yield (shard, its documents, the documents as a corpus); of a stream, those that begin in each file."""
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A shard, and its documents as a corpus; of a stream, those that begin in the file."""
+
+    entry: ShardEntry
+    documents: Corpus
+    count: int
+    tokens: int
+
+
+def _pieces(corpus: Corpus) -> Iterator[_Piece]:
     if isinstance(corpus, StreamCorpus):
         begins = np.cumsum([0, *(entry.tokens for entry in corpus.entries)])
-        edges = np.searchsorted(corpus.edges()[:-1], begins).tolist()
+        at = np.searchsorted(corpus.edges()[:-1], begins)
+        tokens = np.diff(corpus.edges()[at]).tolist()
+        edges = at.tolist()
     else:
+        tokens = [entry.tokens for entry in corpus.entries]
         edges = np.cumsum([0, *(entry.documents for entry in corpus.entries)]).tolist()
-    for entry, (first, end) in zip(corpus.entries, pairwise(edges), strict=True):
-        yield entry, end - first, corpus[first:end]
+    for entry, (first, end), stored in zip(corpus.entries, pairwise(edges), tokens, strict=True):
+        yield _Piece(entry, corpus[first:end], end - first, stored)
+
+
+def _read(corpus: Corpus, piece: _Piece, part: Part, tick: Callable[[int], None]) -> tuple[ShardRecord, _Edges]:
+    """Read one shard: its documents, then its files."""
+    edges = _Edges(Counter(), Counter())
+    largest: int | None = None
+    for ids, lengths in piece.documents.batches():
+        if part.hasher is not None and part.counter is not None:
+            part.hasher.update(ids, lengths)
+            part.counter.update(ids, lengths)
+        edges.add(ids, lengths)
+        if ids.size:
+            largest = max(int(ids.max()), -1 if largest is None else largest)
+        tick(len(ids))
+    _within_vocab(corpus, piece.entry, largest)
+    return _record(corpus, piece.entry, piece.count, None if isinstance(corpus, StreamCorpus) else largest), edges
 
 
 def _record(corpus: Corpus, entry: ShardEntry, documents: int, largest: int | None) -> ShardRecord:

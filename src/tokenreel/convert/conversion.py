@@ -144,6 +144,8 @@ def _convert_held(sources: Sequence[str | os.PathLike[str]], root: Path, rows: l
     try:
         refuse_twice(corpora, wish.accept)
         row, writing = _chosen(rows, wish.dtype or corpora[0].dtype.name)
+        alike = [source for source, corpus in zip(sources, corpora, strict=True) if row.name in _formats_of(corpus)]
+        refuse_place(root, alike, command="convert" if len(sources) == 1 else "merge", beside=True)
         splits = {corpus.splits for corpus in corpora}
         if len(splits) > 1:
             raise UsageError("USE016", found="; ".join(f"{c.path}: {', '.join(c.splits) or 'none'}" for c in corpora))
@@ -159,6 +161,11 @@ def _convert_held(sources: Sequence[str | os.PathLike[str]], root: Path, rows: l
     finally:
         for corpus in corpora:
             corpus.close()
+
+
+def _formats_of(corpus: Corpus) -> set[str]:
+    parts = corpus.split_entries.values() if corpus.splits else [corpus.entries]
+    return {entry.format for part in parts for entry in part}
 
 
 def _formats(name: str) -> list[Format]:

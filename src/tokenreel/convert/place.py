@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shlex
 from pathlib import Path
@@ -23,12 +24,17 @@ TWICE = "USE018"
 
 
 def refuse_place(
-    root: Path, sources: Sequence[str | os.PathLike[str]], *, command: str = "convert", empty: bool = False
+    root: Path,
+    sources: Sequence[str | os.PathLike[str]],
+    *,
+    command: str = "convert",
+    empty: bool = False,
+    beside: bool = False,
 ) -> None:
     """Raise `UsageError` where `root` is no place for a new folder.
 
-    USE005: it is one of the sources, or lies in one, above one, or in the folder that holds a source's shards, which would then
-    be a corpus with a second one in it. USE011: it is a file, or, where it must be `empty`, a folder with something in it.
+    USE005: it is one of the sources, or lies in one, above one, or, with `beside`, in the folder that holds the one shard that a
+    source is, which would then be a corpus with a second one in it. USE011: it is a file, or, where it must be `empty`, a folder with something in it.
     USE012: it lies in a corpus that records its files.
     """
     # Not resolve(), to which links in a circle are an error of its own.
@@ -39,7 +45,9 @@ def refuse_place(
         for folder in _folders(Path(source)):
             number = _number(folder)
             # By their numbers, as names may differ in case only, or lead to one folder from two.
-            inside = number is not None and number in above
+            inside = (
+                number is not None and number in above and (beside or not _is_shard(Path(source)) or number == mine)
+            )
             around = mine is not None and mine in [_number(path) for path in folder.parents]
             if inside or around:
                 raise UsageError(
@@ -54,6 +62,23 @@ def refuse_place(
         raise UsageError("USE011", "it is there, and no folder", path=root, hint=f"ls -ld {root}")
     if empty and root.is_dir() and any(root.iterdir()):
         raise UsageError("USE011", path=root, hint=f"ls -l {root}")
+
+
+def has_neighbours(source: Path) -> bool:
+    """Return whether a source is one shard, and another one of its kind is in its folder, or where a link leads."""
+    return _is_shard(source) and any(_others(path) for path in {source, Path(os.path.realpath(source))})
+
+
+def _others(source: Path) -> bool:
+    stem = source.name.partition(".")[0]
+    kinds = {source.suffix} if source.is_file() else {path.suffix for path in source.parent.glob(f"{glob.escape(stem)}.*")}
+    seen = [path for path in source.parent.iterdir() if not path.name.startswith(".")]
+    return any(path.suffix in kinds and path.name.partition(".")[0] != stem for path in seen)
+
+
+def _is_shard(source: Path) -> bool:
+    """Return whether a source is named by its file, or by the name of its pair of files; a split is named by its folder."""
+    return not source.is_dir() and not (source.parent / "shards" / source.name).is_dir()
 
 
 def refuse_records(place: Path, shown: Path, command: str) -> None:

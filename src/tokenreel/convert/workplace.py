@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tokenreel.convert.lock import hidden_beside, hold
-from tokenreel.convert.place import refuse_place
+from tokenreel.convert.place import has_neighbours, refuse_place
 from tokenreel.errors import DataError, StorageError, UsageError
 from tokenreel.hashing import sha256_file
 from tokenreel.store import dumps_canonical, write_bytes_atomic
@@ -112,7 +112,8 @@ class Workplace:
             raise write_error(self._out, error) from error
 
     def _refuse(self) -> None:
-        refuse_place(self._shown, [self._source], command="repair", empty=True)
+        beside = has_neighbours(Path(self._source))
+        refuse_place(self._shown, [self._source], command="repair", empty=True, beside=beside)
 
     def _replaceable(self) -> None:
         """Raise `UsageError` (USE011) where an empty folder stands at the destination that no rename can replace."""

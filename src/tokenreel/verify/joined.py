@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.corpus.statistics import StatisticsCounter
-from tokenreel.errors import TokenError, TokenreelError
+from tokenreel.errors import TokenError
 from tokenreel.hashing import Identity, IdentityHasher
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tokenreel.formats import Boundary, Shard
+    from tokenreel.corpus.statistics import Statistics
+    from tokenreel.formats import Boundary
 
     Ids = npt.NDArray[np.integer[Any]]
     I64 = npt.NDArray[np.int64]
@@ -63,14 +64,16 @@ class Split:
         """Whether anything is computed over the whole split, or still can be."""
         return self._hasher is not None or self._counter is not None
 
-    def part(self, shard: Shard | None, *, last: bool) -> Part:
-        """Return what the next shard is to be added to; the last one's length is not asked for, which may cost a scan."""
+    def part(self, counts: tuple[int, int] | None) -> Part:
+        """Return what the next shard is to be added to; `counts` are its documents and stored tokens, None not known."""
         hasher = None
         if self._hasher is not None:
             boundary = self._boundary
             hasher = IdentityHasher(boundary.prefix, boundary.suffix, begin=self._next)
-            if shard is not None and not last:
-                self._next = _behind(self._next, shard, len(boundary.prefix) + len(boundary.suffix))
+            if counts is not None:
+                documents, tokens = counts
+                content = max(0, tokens - documents * (len(boundary.prefix) + len(boundary.suffix)))
+                self._next = (self._next[0] + documents, self._next[1] + content)
         return Part(hasher, None if self._counter is None else StatisticsCounter(self._boundary))
 
     def add(self, part: Part, again: Callable[[], Iterable[tuple[Ids, I64]]]) -> None:
@@ -96,15 +99,6 @@ class Split:
         """Return the identity of all parts, or None where it was not wanted or cannot be."""
         return None if self._hasher is None else self._hasher.finish()
 
-    def statistics(self) -> dict[str, Any] | None:
+    def statistics(self) -> Statistics | None:
         """Return the statistics of all parts, or None."""
-        return None if self._counter is None else self._counter.finish().as_dict()
-
-
-def _behind(begin: tuple[int, int], shard: Shard, around: int) -> tuple[int, int]:
-    """Return where a shard ends, if all its documents have their boundary."""
-    try:
-        documents = shard.documents
-    except TokenreelError:  # reported where it is read
-        return begin
-    return begin[0] + documents, begin[1] + max(0, shard.tokens - around * documents)
+        return None if self._counter is None else self._counter.finish()

@@ -182,7 +182,7 @@ def read_full(
         if identity is not None:
             read.identities[name] = identity
         if counts is not None:
-            read.statistics[name] = counts
+            read.statistics[name] = counts.as_dict()
     return read
 
 
@@ -202,7 +202,8 @@ def _results(
     last = {id(job.split): job for job in jobs}
 
     def part(job: _Job) -> Part:
-        return job.split.part(target.shard(job.found), last=last[id(job.split)] is job)
+        # Counting the documents of a stream may cost a scan: not asked of the last shard, behind which nothing begins.
+        return job.split.part(None if last[id(job.split)] is job else _counts(target.shard(job.found)))
 
     if small:
         for job in jobs:
@@ -221,6 +222,13 @@ def _results(
         waiting.append((job, task))
     for done, task in waiting:
         yield done, task.result()
+
+
+def _counts(shard: Shard | None) -> tuple[int, int] | None:
+    try:
+        return None if shard is None else (shard.documents, shard.tokens)
+    except TokenreelError:  # reported where it is read
+        return None
 
 
 def _again(target: Target, found: Found) -> Iterator[tuple[Ids, npt.NDArray[np.int64]]]:
