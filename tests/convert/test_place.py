@@ -179,6 +179,24 @@ def test_one_file_may_be_converted_where_it_lies(tmp_path: Path) -> None:
     assert code("repair", source / "part-0.bin", "--out", source / "new", "--boundary", "suffix=2") == (0, "")
 
 
+def test_a_set_that_lacks_a_member_is_converted_only_when_that_is_accepted(tmp_path: Path) -> None:
+    from tokenreel.formats.megatron_write import MegatronWriter
+
+    for number in (0, 2):
+        with MegatronWriter(tmp_path / f"a/web-{number:05d}-of-00003", "uint16") as writer:
+            writer.add_documents(np.array([5, 2], np.uint16), np.array([2]))
+            writer.finish()
+    refused = run("convert", tmp_path / "a", tmp_path / "out", *TO, "--json")
+    assert (refused.status, refused.json["error"]["code"]) == (1, "DOC014")
+    assert "missing: 1" in refused.json["error"]["message"]
+    assert not (tmp_path / "out").exists()
+    accepted = run("convert", tmp_path / "a", tmp_path / "out", *TO, "--accept", "DOC014", "--json")
+    assert (accepted.status, accepted.json["accepted"]) == (0, ["DOC014"])
+    assert code("convert", tmp_path / "a/web-00000-of-00003.bin", tmp_path / "one", *TO) == (0, "")
+    assert run("adopt", tmp_path / "a", "--boundary", "suffix=2").status == 0
+    assert code("convert", tmp_path / "a", tmp_path / "b", "--to", "megatron-v1") == (0, "")
+
+
 def test_the_error_names_a_place_that_would_do(tmp_path: Path) -> None:
     source = make(tmp_path / "a", SEVERAL)
     refused = run("convert", source / "part-0.bin", source / "sub", *TO, "--json").json["error"]

@@ -13,7 +13,7 @@ from tokenreel.convert.facts import known_facts, write_documents
 from tokenreel.convert.fitting import Target, check_fit, check_vocab, choose_dtype
 from tokenreel.convert.journal import Journal, begun_splits
 from tokenreel.convert.lock import hold
-from tokenreel.convert.place import TWICE, refuse_place, refuse_twice
+from tokenreel.convert.place import INCOMPLETE, TWICE, refuse_incomplete, refuse_place, refuse_twice
 from tokenreel.convert.planning import Cut, fingerprint, plan_shards
 from tokenreel.convert.proving import identity_by_leaves
 from tokenreel.convert.recording import done_before, plain_name, record, record_again, record_splits
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int | None, int], None]
 
-OVERRULABLE = ("DOC021", "DOC023", "DOC028", "TOK046", TWICE)
+OVERRULABLE = ("DOC021", "DOC023", "DOC028", "TOK046", INCOMPLETE, TWICE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +143,7 @@ def _convert_held(sources: Sequence[str | os.PathLike[str]], root: Path, rows: l
     corpora = [_opened(source, wish, pool) for source in sources]
     try:
         refuse_twice(corpora, wish.accept)
+        refuse_incomplete(corpora, wish.accept)
         row, writing = _chosen(rows, wish.dtype or corpora[0].dtype.name)
         alike = [source for source, corpus in zip(sources, corpora, strict=True) if row.name in _formats_of(corpus)]
         refuse_place(root, alike, command="convert" if len(sources) == 1 else "merge", beside=True)

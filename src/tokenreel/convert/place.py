@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenreel.convert.journal import FOLDER, PLAN, RECORD
+from tokenreel.corpus.members import of_sets
 from tokenreel.corpus.opening import COMPLETE, MANIFEST, MIX_COMPLETE, MIX_CONFIG, RUN_CONFIG
-from tokenreel.errors import UsageError
+from tokenreel.errors import DocumentError, UsageError
 from tokenreel.formats.recognising import GROUPS
+from tokenreel.verify.left_out import INDEXED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 RECORDS = (RUN_CONFIG, COMPLETE, MANIFEST, MIX_CONFIG, MIX_COMPLETE, RECORD, f"{FOLDER}/{PLAN}")
 """A folder with one of these is a corpus that says which files are its own."""
-TWICE = "USE018"
+TWICE, INCOMPLETE = "USE018", "DOC014"
 
 
 def refuse_place(
@@ -71,7 +73,9 @@ def has_neighbours(source: Path) -> bool:
 
 def _others(source: Path) -> bool:
     stem = source.name.partition(".")[0]
-    kinds = {source.suffix} if source.is_file() else {path.suffix for path in source.parent.glob(f"{glob.escape(stem)}.*")}
+    kinds = (
+        {source.suffix} if source.is_file() else {path.suffix for path in source.parent.glob(f"{glob.escape(stem)}.*")}
+    )
     seen = [path for path in source.parent.iterdir() if not path.name.startswith(".")]
     return any(path.suffix in kinds and path.name.partition(".")[0] != stem for path in seen)
 
@@ -112,6 +116,26 @@ def refuse_twice(corpora: Sequence[Corpus], accept: Collection[str] = ()) -> Non
                     found=f"sources {first + 1} ({corpora[first].path}) and {number + 1} ({corpus.path})",
                     hint="leave one of them out; where it is meant so, --accept USE018",
                 )
+
+
+def refuse_incomplete(corpora: Sequence[Corpus], accept: Collection[str] = ()) -> None:
+    """Raise `DocumentError` (DOC014) where a folder lacks members of a set that its names say, and no manifest says otherwise."""
+    for corpus in corpora:
+        if INCOMPLETE in accept or corpus.manifest is not None or not Path(corpus.path).is_dir():
+            continue
+        parts = corpus.split_entries.values() if corpus.splits else [corpus.entries]
+        names = [entry.name for part in parts for entry in part if not entry.format.startswith(INDEXED)]
+        for one in of_sets(names):
+            numbers = f"missing: {one.numbers}" if one.missing else f"too many: {', '.join(one.surplus[:3])}"
+            raise DocumentError(
+                INCOMPLETE,
+                f"the set {one.name}; {numbers}",
+                path=corpus.path,
+                shard=one.first,
+                expected=f"{one.said} members",
+                found=one.there,
+                hint="fetch them; where it is meant so, --accept DOC014",
+            )
 
 
 def _entries(corpus: Corpus) -> list[tuple[str, ...]]:
