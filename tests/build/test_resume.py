@@ -345,7 +345,9 @@ def test_a_killed_worker_is_an_error_and_the_build_goes_on(tmp_path: Path) -> No
     os.kill(worker, signal.SIGKILL)
     said, _ = process.communicate(timeout=60)
     error = json.loads(said)["error"]
-    assert (process.returncode, error["code"], error["where"]["shard"]) == (4, "SRC020", "part-000001")
+    assert (process.returncode, error["code"]) == (4, "SRC020")
+    # The first one that is not finished: on a busy machine the worker may have come further before it was killed.
+    assert not (out / "receipts" / f"{error['where']['shard']}.json").exists()
     assert "SIGKILL" in error["message"]
     assert leftovers(out) == []
 

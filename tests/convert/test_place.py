@@ -98,16 +98,16 @@ def test_a_lock_is_of_what_stands_there(tmp_path: Path, monkeypatch: pytest.Monk
     from tokenreel.convert import lock
 
     place = tmp_path / "out"
-    real, times = lock._locked, []
+    real, times = lock.flock_now, []
 
-    def locked(handle: int) -> bool:
+    def locked(handle: int) -> bool | None:
         times.append(handle)
         if len(times) == 1:
             place.rmdir()
             place.mkdir()
         return real(handle)
 
-    monkeypatch.setattr(lock, "_locked", locked)
+    monkeypatch.setattr(lock, "flock_now", locked)
     with hold(place):
         assert len(times) == 2
         with pytest.raises(StorageError, match="STO007"), hold(place):

@@ -7,21 +7,19 @@ process that held them, however it ended. A file system without locks (some netw
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import time
 from typing import TYPE_CHECKING
 
 from tokenreel.errors import StorageError
 from tokenreel.store.atomic import make_folder, write_error
+from tokenreel.store.flock import flock_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 ORPHAN_SECONDS = 30.0
-_UNSUPPORTED = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 
 
 @contextlib.contextmanager
@@ -34,7 +32,7 @@ def build_lock(out: Path, *, wait: float = ORPHAN_SECONDS) -> Iterator[bool]:
     _make(out)
     with contextlib.ExitStack() as stack:
         handle = stack.enter_context(_folder(out))
-        known = _try(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        known = flock_now(handle)
         if known is False:
             raise StorageError("MAN015", path=out, hint=f"fuser -v {out}")
         receipts = out / "receipts"
@@ -47,7 +45,7 @@ def wait_for_workers(folder: Path, *, wait: float = ORPHAN_SECONDS) -> None:
     """Return when no worker of a killed build holds `folder`; raises `StorageError` (MAN015) after `wait` seconds."""
     with _folder(folder) as orphans:
         until = time.monotonic() + wait
-        while _try(orphans, fcntl.LOCK_EX | fcntl.LOCK_NB) is False:
+        while flock_now(orphans) is False:
             if time.monotonic() > until:
                 raise StorageError(
                     "MAN015",
@@ -83,7 +81,7 @@ def nothing_left(made: Sequence[Path], begun: Path) -> Iterator[None]:
 def shared_lock(folder: Path) -> Iterator[None]:
     """Hold a folder as one of several workers."""
     with _folder(folder) as handle:
-        _try(handle, fcntl.LOCK_SH)
+        flock_now(handle, shared=True)
         yield
 
 
@@ -104,16 +102,3 @@ def _make(folder: Path) -> None:
         make_folder(folder)
     except OSError as error:
         raise write_error(folder, error) from error
-
-
-def _try(handle: int, how: int) -> bool | None:
-    """Return whether the lock was taken; None where the file system has none."""
-    try:
-        fcntl.flock(handle, how)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno in _UNSUPPORTED:
-            return None
-        raise
-    return True

@@ -7,8 +7,6 @@ beside it. A file system without locks (some network mounts) is used without.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import time
 from pathlib import Path
@@ -16,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from tokenreel.errors import StorageError
 from tokenreel.store.atomic import NAME_BYTES, TEMPORARY_SUFFIX, make_folder, write_error
+from tokenreel.store.flock import flock_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_UNSUPPORTED = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 PATIENCE = 0.1
 """Seconds for which a lock is asked for again: `verify` holds one for an instant, to see whether it is taken."""
 
@@ -92,7 +90,7 @@ def _taken(place: Path, opened: Callable[[], int], shown: Path | None = None) ->
         except OSError as error:
             raise write_error(place, error) from error
         try:
-            if _locked(handle):
+            if flock_now(handle) is not False:
                 if _is_there(handle, place):
                     return handle
             elif time.monotonic() > until:
@@ -103,17 +101,6 @@ def _taken(place: Path, opened: Callable[[], int], shown: Path | None = None) ->
             os.close(handle)
             raise
         os.close(handle)
-
-
-def _locked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED:
-            raise
-    return True
 
 
 def _is_there(handle: int, place: Path) -> bool:

@@ -12,7 +12,6 @@ counts on. A line that was torn is cut off when the file is next opened, and tol
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import time
 from pathlib import Path
@@ -21,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Self
 from tokenreel.errors import StateError, StorageError
 from tokenreel.feed.ledger_lines import START, last_line, line_bytes
 from tokenreel.store.atomic import fsync_folder, make_folder, write_error
+from tokenreel.store.flock import flock_now
 
 if TYPE_CHECKING:
     from tokenreel.feed.batch import Batch
     from tokenreel.feed.feed import Feed
 
 SYNC_SECONDS = 5.0
-_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 
 
 class Ledger:
@@ -77,13 +76,8 @@ class Ledger:
         self._synced = time.monotonic()
 
     def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StateError("STA021", path=self.path, hint=f"fuser -v {self.path}") from None
-        except OSError as error:
-            if error.errno not in _UNSUPPORTED:
-                raise
+        if flock_now(self._file) is False:
+            raise StateError("STA021", path=self.path, hint=f"fuser -v {self.path}")
 
     def _read(self) -> None:
         """Go to the end of the file: the last sum and the next attempt; a torn last line is cut off."""
