@@ -5,9 +5,10 @@ The answer is ``tokenreel.json`` beside the data: boundary, counts, hashes and i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
-from collections import Counter, deque
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,6 +24,7 @@ from tokenreel.corpus.streamed import StreamCorpus
 from tokenreel.errors import DocumentError, TokenError, UsageError
 from tokenreel.hashing import sha256_file
 from tokenreel.store import write_bytes_atomic
+from tokenreel.verify.beside import in_order
 from tokenreel.verify.joined import Split
 from tokenreel.verify.stream import AHEAD, Ticker
 from tokenreel.verify.wording import counted
@@ -189,27 +191,16 @@ def _adopt_split(corpus: Corpus, tick: Callable[[int], None], threads: int) -> t
     split = Split(corpus.boundary, identity=True, statistics=True)
     edges = _Edges(Counter(), Counter())
     records: list[ShardRecord] = []
-    waiting: deque[tuple[_Piece, Part, Future[tuple[ShardRecord, _Edges]]]] = deque()
-
-    def settle() -> None:
-        piece, part, task = waiting.popleft()
-        record, seen = task.result()
-        split.add(part, piece.documents.batches)
-        edges.join(seen)
-        records.append(record)
-
     with ThreadPoolExecutor(threads) as pool:
-        try:
-            for piece in _pieces(corpus):
-                if len(waiting) > threads + AHEAD:
-                    settle()
-                part = split.part((piece.count, piece.tokens))
-                waiting.append((piece, part, pool.submit(_read, corpus, piece, part, tick)))
-            while waiting:
-                settle()
-        finally:
-            for *_, task in waiting:
-                task.cancel()
+
+        def begin(piece: _Piece) -> Future[tuple[ShardRecord, _Edges, Part]]:
+            return pool.submit(_read, corpus, piece, split.part((piece.count, piece.tokens)), tick)
+
+        with contextlib.closing(in_order(_pieces(corpus), begin, threads + AHEAD)) as results:
+            for piece, (shard, seen, part) in results:
+                split.add(part, piece.documents.batches)
+                edges.join(seen)
+                records.append(shard)
     identity, stats = split.identity(), split.statistics()
     if identity is None or stats is None:  # an id that no identity holds
         raise TokenError("TOK001", path=corpus.path, expected="0 <= id < 2**32", hint=f"tokenreel verify {corpus.path}")
@@ -247,7 +238,7 @@ def _pieces(corpus: Corpus) -> Iterator[_Piece]:
         yield _Piece(entry, corpus[first:end], end - first, stored)
 
 
-def _read(corpus: Corpus, piece: _Piece, part: Part, tick: Callable[[int], None]) -> tuple[ShardRecord, _Edges]:
+def _read(corpus: Corpus, piece: _Piece, part: Part, tick: Callable[[int], None]) -> tuple[ShardRecord, _Edges, Part]:
     """Read one shard: its documents, then its files."""
     edges = _Edges(Counter(), Counter())
     largest: int | None = None
@@ -260,7 +251,8 @@ def _read(corpus: Corpus, piece: _Piece, part: Part, tick: Callable[[int], None]
             largest = max(int(ids.max()), -1 if largest is None else largest)
         tick(len(ids))
     _within_vocab(corpus, piece.entry, largest)
-    return _record(corpus, piece.entry, piece.count, None if isinstance(corpus, StreamCorpus) else largest), edges
+    record = _record(corpus, piece.entry, piece.count, None if isinstance(corpus, StreamCorpus) else largest)
+    return record, edges, part
 
 
 def _record(corpus: Corpus, entry: ShardEntry, documents: int, largest: int | None) -> ShardRecord:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tokenreel.convert.writing import write_shard
 from tokenreel.hashing import Identity, IdentityHasher
-from tokenreel.verify.beside import Beside
+from tokenreel.verify.beside import Beside, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +61,9 @@ class Plan:
         return IdentityHasher(boundary.prefix, boundary.suffix, begin=begin)
 
 
+_Result = tuple["FinishedShard | None", bool, "IdentityHasher | None"]
+
+
 class _Stopped(Exception):
     """Another shard failed, or the user interrupted: what is half written is given up."""
 
@@ -76,52 +79,45 @@ def write_shards(plan: Plan, threads: int, counter: Callable[[int], None], *, id
     kept = 0
     whole = plan.hasher((0, 0)) if identity else None
     begin = (0, 0)
-    waiting: deque[tuple[PlannedShard, IdentityHasher | None, Future[tuple[FinishedShard | None, bool]]]] = deque()
 
     def seen(tokens: int) -> None:
         if stop.is_set():
             raise _Stopped
         counter(tokens)
 
-    def work(shard: PlannedShard, part: IdentityHasher | None) -> tuple[FinishedShard | None, bool]:
+    def work(shard: PlannedShard, part: IdentityHasher | None) -> _Result:
         try:
-            return _write(plan, shard, part, seen, beside=len(plan.shards) < threads)
+            return *_write(plan, shard, part, seen, beside=len(plan.shards) < threads), part
         except BaseException as error:
             if not isinstance(error, _Stopped):
                 failed.append(error)
             stop.set()
             raise
 
-    def settle() -> None:
-        nonlocal kept, begin
-        shard, part, task = waiting.popleft()
-        record, stood = task.result()
-        kept += stood
-        if record is not None:
-            done.append(record)
-        if whole is not None and part is not None:
-            thought = part.end
-            _join(plan, whole, part, shard)
-            begin = (begin[0] + whole.end[0] - thought[0], begin[1] + whole.end[1] - thought[1])
-
     with ThreadPoolExecutor(threads) as pool:
+
+        def start(shard: PlannedShard) -> Future[_Result]:
+            nonlocal begin
+            part = None
+            if identity:
+                part = plan.hasher(begin)
+                begin = (shard.end, begin[1] + _content(plan.source, shard))
+            return pool.submit(work, shard, part)
+
         try:
-            for shard in plan.shards:
-                if len(waiting) > (1 + AHEAD) * threads:
-                    settle()
-                part = None
-                if identity:
-                    part = plan.hasher(begin)
-                    begin = (shard.end, begin[1] + _content(plan.source, shard))
-                waiting.append((shard, part, pool.submit(work, shard, part)))
-            while waiting:
-                settle()
+            with contextlib.closing(in_order(plan.shards, start, (1 + AHEAD) * threads)) as results:
+                for shard, (record, stood, part) in results:
+                    kept += stood
+                    if record is not None:
+                        done.append(record)
+                    if whole is not None and part is not None:
+                        thought = part.end
+                        _join(plan, whole, part, shard)
+                        begin = (begin[0] + whole.end[0] - thought[0], begin[1] + whole.end[1] - thought[1])
         except _Stopped:
             raise failed[0] from None
         finally:
             stop.set()
-            for *_, task in waiting:
-                task.cancel()
     return Written(done, kept, None if whole is None else whole.finish())
 
 

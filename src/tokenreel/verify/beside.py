@@ -1,18 +1,43 @@
-"""Work on blocks beside the thread that reads them: each kind of work in order, in a thread of its own."""
+"""Work beside a thread: on the blocks that it reads, each kind in order; and jobs of a pool, whose results come in order."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterable
     from concurrent.futures import Future
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
 
 AHEAD = 4
 """Blocks that may wait for a thread: what bounds memory."""
+
+
+def in_order(
+    jobs: Iterable[Job], begin: Callable[[Job], Future[Result]], room: int
+) -> Generator[tuple[Job, Result], None, None]:
+    """Yield every job with its result, in order; at most `room` are begun and not yet yielded, the rest when there is room.
+
+    Raises what the first job that failed raised. Close it, and what is begun and not at work is given up.
+    """
+    waiting: deque[tuple[Job, Future[Result]]] = deque()
+    try:
+        for job in jobs:
+            if len(waiting) == room:
+                done, task = waiting.popleft()
+                yield done, task.result()
+            waiting.append((job, begin(job)))
+        while waiting:
+            done, task = waiting.popleft()
+            yield done, task.result()
+    finally:
+        for _, task in waiting:
+            task.cancel()
 
 
 class Beside:

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections import Counter, deque
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +20,7 @@ import numpy as np
 
 from tokenreel.errors import TokenreelError
 from tokenreel.store.base import blocks
-from tokenreel.verify.beside import Beside
+from tokenreel.verify.beside import Beside, in_order
 from tokenreel.verify.finding import Findings
 from tokenreel.verify.joined import Part, Split
 from tokenreel.verify.special import Special
@@ -213,15 +213,11 @@ def _results(
     files = stack.enter_context(ThreadPoolExecutor(cores))
     pool = stack.enter_context(ThreadPoolExecutor(max(1, min(len(jobs), cores))))
     beside = len(jobs) < cores
-    waiting: deque[tuple[_Job, Future[_Result]]] = deque()
-    for job in jobs:
-        if len(waiting) == cores + AHEAD:
-            done, task = waiting.popleft()
-            yield done, task.result()
-        task = pool.submit(_read_job, target, job.found, part(job), wanted, files, beside=beside)
-        waiting.append((job, task))
-    for done, task in waiting:
-        yield done, task.result()
+
+    def begin(job: _Job) -> Future[_Result]:
+        return pool.submit(_read_job, target, job.found, part(job), wanted, files, beside=beside)
+
+    yield from stack.enter_context(contextlib.closing(in_order(jobs, begin, cores + AHEAD)))
 
 
 def _counts(shard: Shard | None) -> tuple[int, int] | None:
